@@ -1,0 +1,1 @@
+"""The live loop: clock, sources, turns, session, events, outputs, settings, command line."""

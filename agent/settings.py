@@ -1,0 +1,241 @@
+"""Settings: one TOML file and flags. Unknown keys and wrong types are refused by name; nothing is coerced."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agent.session import OwnerMode
+from agent.turns import TurnSettings
+from gate.catalogue import Risk
+from gate.repair import RepairSettings
+from gate.span import SAMPLE_RATE_HZ
+from gate.thresholds import RiskThresholds, Thresholds
+
+
+class SettingsError(Exception):
+    """A settings file or flag is wrong. The message names the key and what it takes."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class SourceSection(_Section):
+    """Where audio comes from."""
+
+    device: str | int | None = None
+    """Microphone: index, or a part of its name. Null takes the system's default."""
+    channel: int | None = Field(default=None, ge=0)
+    """Which channel to use, from 0. Null applies the channel rule."""
+
+
+class TurnsSection(_Section):
+    """How turns are cut; milliseconds are multiples of 20."""
+
+    vad_mode: Literal[0, 1, 2, 3] = 2
+    """webrtcvad's aggressiveness."""
+    pre_roll_ms: int = 300
+    min_speech_ms: int = 160
+    provisional_pause_ms: int = 200
+    hangover_ms: int = 600
+    tail_ms: int = 160
+    max_turn_s: float = 15.0
+
+    def turn_settings(self) -> TurnSettings:
+        """As the turn detector takes them.
+
+        Raises:
+            SettingsError: when values contradict each other.
+        """
+        try:
+            return TurnSettings(
+                pre_roll_ms=self.pre_roll_ms, min_speech_ms=self.min_speech_ms, hangover_ms=self.hangover_ms,
+                provisional_pause_ms=self.provisional_pause_ms, tail_ms=self.tail_ms, max_turn_s=self.max_turn_s,
+            )  # fmt: skip
+        except (TypeError, ValueError) as error:
+            raise SettingsError(f"[turns] {error}") from error
+
+
+class SessionSection(_Section):
+    """Whose commands count."""
+
+    owner: Literal["auto", "enrolled", "initiator"] = "auto"
+    """``enrolled``: only the enrolled wearer, and without a profile nobody. ``initiator``: whoever speaks first and near.
+    ``auto``: the enrolled wearer where a profile is given, else the initiator."""
+    profile: Path | None = None
+    """A profile made by ``voicegate enroll``."""
+
+
+class RiskSection(_Section):
+    """What one risk class demands."""
+
+    owner_margin: float = Field(ge=0, le=1)
+    near_probability_at_least: float = Field(ge=0, le=1)
+    word_probability_at_least: float = Field(ge=0, le=1)
+    refuse_any_damage: bool
+
+    def thresholds(self) -> RiskThresholds:
+        """As the gate takes them."""
+        return RiskThresholds(**self.model_dump())
+
+
+def _risk_defaults(risk: Risk) -> RiskSection:
+    default = Thresholds().by_risk[risk]
+    return RiskSection(
+        owner_margin=default.owner_margin,
+        near_probability_at_least=default.near_probability_at_least,
+        word_probability_at_least=default.word_probability_at_least,
+        refuse_any_damage=default.refuse_any_damage,
+    )
+
+
+class GateSection(_Section):
+    """How sure is sure enough."""
+
+    low: RiskSection = Field(default_factory=lambda: _risk_defaults(Risk.LOW))
+    medium: RiskSection = Field(default_factory=lambda: _risk_defaults(Risk.MEDIUM))
+    high: RiskSection = Field(default_factory=lambda: _risk_defaults(Risk.HIGH))
+    mask_reach_ms: int = Field(default=150, ge=0)
+    grant_life_s: float = Field(default=10.0, gt=0)
+    max_pardons_in_row: int = Field(default=2, ge=0)
+    pardon_life_s: float = Field(default=10.0, gt=0)
+
+    def thresholds(self) -> Thresholds:
+        """As the gate takes them."""
+        return Thresholds(
+            {Risk.LOW: self.low.thresholds(), Risk.MEDIUM: self.medium.thresholds(), Risk.HIGH: self.high.thresholds()},
+            self.mask_reach_ms * SAMPLE_RATE_HZ // 1000,
+            round(self.grant_life_s * SAMPLE_RATE_HZ),
+        )
+
+    def repair(self) -> RepairSettings:
+        """As the repair takes them."""
+        return RepairSettings(self.max_pardons_in_row, round(self.pardon_life_s * SAMPLE_RATE_HZ))
+
+
+class ToolsSection(_Section):
+    """What may be executed."""
+
+    enabled: bool = True
+    """False switches every tool off; the gate still mutes, answers and asks."""
+    allow: tuple[str, ...] | None = None
+    """Only these tools; null allows all."""
+    deny: tuple[str, ...] = ()
+    """Never these."""
+    folder: Path | None = None
+    """A folder of your own tools, one file each."""
+    journal: Path | None = None
+    """The journal of executions. Null uses ``journal_path()``."""
+    timeout_s: float = Field(default=5.0, gt=0)
+
+
+class ModelsSection(_Section):
+    """Which models are used."""
+
+    policy: str = "smollm2"
+    speaker: str = "campplus-onnx"
+    threads: int = Field(default=2, ge=1, le=64)
+    language: str = "en"
+    """Language of the speech, or "auto"."""
+
+
+class OutputSection(_Section):
+    """Where events go beside the console."""
+
+    events: Path | None = None
+    """A JSON Lines file of all events. Transcripts and scores are written nowhere else."""
+
+
+class Settings(_Section):
+    """All settings, each with a default that works."""
+
+    source: SourceSection = Field(default_factory=SourceSection)
+    turns: TurnsSection = Field(default_factory=TurnsSection)
+    session: SessionSection = Field(default_factory=SessionSection)
+    gate: GateSection = Field(default_factory=GateSection)
+    tools: ToolsSection = Field(default_factory=ToolsSection)
+    models: ModelsSection = Field(default_factory=ModelsSection)
+    output: OutputSection = Field(default_factory=OutputSection)
+
+    def owner_mode(self, has_profile: bool) -> OwnerMode:
+        """Whose commands count, given whether a profile is there."""
+        if self.session.owner == "auto":
+            return OwnerMode.ENROLLED if has_profile else OwnerMode.INITIATOR
+        return OwnerMode(self.session.owner)
+
+
+def default_settings_path() -> Path:
+    """Where the settings file is looked for: the user's configuration folder."""
+    return platformdirs.user_config_path("voicegate") / "voicegate.toml"
+
+
+def data_folder() -> Path:
+    """Where profiles and the journal live: the user's data folder."""
+    return platformdirs.user_data_path("voicegate")
+
+
+def load_settings(path: Path | None, overrides: dict[str, Any] | None = None) -> Settings:
+    """Read the settings.
+
+    Args:
+        path: the file; None reads the default place, and is content if nothing is there.
+        overrides: values from flags, by dotted key ("models.policy"); None values are ignored.
+
+    Returns:
+        The settings.
+
+    Raises:
+        SettingsError: when the file is missing though named, is not TOML, or holds an unknown key or a wrong value.
+    """
+    chosen = path or default_settings_path()
+    values: dict[str, Any] = {}
+    if path is not None or chosen.exists():
+        try:
+            values = tomllib.loads(chosen.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise SettingsError(f"{chosen}: no such settings file") from error
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise SettingsError(f"{chosen}: {error}") from error
+    for dotted, value in (overrides or {}).items():
+        if value is not None:
+            section, key = dotted.split(".")
+            values.setdefault(section, {})[key] = value
+    try:
+        return Settings.model_validate_json(_json(values))
+    except ValidationError as error:
+        raise SettingsError(_explain(error, chosen if values else None)) from error
+
+
+def _json(values: dict[str, Any]) -> str:
+    # JSON mode reads paths and tuples from strings and lists while staying strict about numbers and booleans.
+    try:
+        return json.dumps(values, default=str, allow_nan=False)
+    except ValueError as error:
+        raise SettingsError("a number is not finite (nan or inf)") from error
+
+
+def _explain(error: ValidationError, path: Path | None) -> str:
+    lines = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"unknown key {key!r}; {_known_keys(problem['loc'])}")
+        else:
+            lines.append(f"{key} is {problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}")
+    return f"{path}: {'; '.join(lines)}" if path else "; ".join(lines)
+
+
+def _known_keys(location: tuple[int | str, ...]) -> str:
+    model: type[BaseModel] = Settings
+    for part in location[:-1]:
+        field = model.model_fields.get(str(part))
+        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            break
+        model = field.annotation
+    return f"known here: {', '.join(model.model_fields)}"

@@ -1,0 +1,530 @@
+"""What is done about one turn, from samples to effect, as a generator that a worker drives (see ``agent.requests``).
+
+Ears first, then the policy, both already at the first pause; then the wait until the turn is final; then the decision and
+its effects. A failing stage never stops the loop: its evidence is unknown, and the unknown executes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar, cast
+
+from agent import events
+from agent.eventlog import EventLog
+from agent.hearing import Ears, Segment, command_span, segments_of
+from agent.records import decided_fields
+from agent.requests import Compute, Computed, Confirm, Launch
+from agent.session import OwnerMode, OwnerReference, SessionState, SpeakerThresholds, judge_speaker
+from agent.frames import Samples
+from agent.worker import Work
+from gate.actions import ActionKind, ToolAction
+from gate.catalogue import Catalogue, ToolCall
+from gate.claims import claims_execution
+from gate.decision import Decision, Proposal, SessionFacts, decide
+from gate.evidence import (
+    DistanceVerdict,
+    Evidence,
+    Modality,
+    ProximityEvidence,
+    SpeakerEvidence,
+    SpeakerVerdict,
+    Word,
+)
+from gate.grammar import parse
+from gate.grants import Grant
+from gate.reasons import Reason
+from gate.repair import RepairSettings, after_decision, expire, merge
+from gate.span import SAMPLE_RATE_HZ, Span
+from gate.thresholds import Thresholds
+from models.protocols import (
+    Embedding,
+    Heard,
+    HeardSegment,
+    Nearness,
+    Policy,
+    PolicyInput,
+    PolicyOutput,
+    ProximityTrack,
+    SpeakerTrack,
+)
+
+T = TypeVar("T")
+
+REFERENCE_BEFORE_COMMAND_SAMPLES = SAMPLE_RATE_HZ
+"""With at least this much of the initiator's speech before her command, the command is compared with it."""
+
+
+class DistanceThresholds(Protocol):
+    """When a near probability is near, and when far."""
+
+    @property
+    def near_at(self) -> float: ...
+
+    @property
+    def far_below(self) -> float: ...
+
+
+class ExecutionRecord(Protocol):
+    """How a call ended, as the executor reports it."""
+
+    @property
+    def outcome(self) -> str: ...
+
+    @property
+    def detail(self) -> str: ...
+
+    @property
+    def result(self) -> str: ...
+
+
+class Execute(Protocol):
+    """The one choke point for effects (``tools.executor``)."""
+
+    async def __call__(self, call: ToolCall, grant: Grant, *, now_sample: int) -> ExecutionRecord:
+        """Run a call on a grant."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a stage may take before it counts as failed, in seconds."""
+
+    ear_s: float = 5.0
+    policy_s: float = 8.0
+
+
+@dataclass(slots=True)
+class SessionBox:
+    """The session's current state; only committed turns change it."""
+
+    state: SessionState = field(default_factory=SessionState)
+    last_end_sample: int | None = None
+    heard: list[tuple[HeardSegment, Evidence]] = field(default_factory=list)
+    """Every segment, kept only while a question about the whole recording is open."""
+    own_voice_spans: list[Span] = field(default_factory=list)
+    """Stretches in which the gate itself was sounding."""
+    decisions: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAudio:
+    """One turn's samples.
+
+    Attributes:
+        turn_id: its id.
+        span: in the stream.
+        samples: float32 ``(span.samples,)``.
+        speech_end_sample: where speech ended.
+        source_gap: whether samples were lost inside.
+        decided_sample: the stream position at which this form of the turn was known.
+    """
+
+    turn_id: str
+    span: Span
+    samples: Samples
+    speech_end_sample: int
+    source_gap: bool
+    decided_sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Tracks:
+    speaker: SpeakerTrack | None
+    proximity: ProximityTrack | None
+
+
+@dataclass(slots=True)
+class _Timer:
+    compute_s: dict[str, float] = field(default_factory=dict)
+
+    def add(self, stage: str, done: Computed) -> None:
+        self.compute_s[stage] = self.compute_s.get(stage, 0.0) + done.end_s - done.start_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A segment with its evidence and proposal, waiting for the turn to be final."""
+
+    segment: HeardSegment
+    evidence: Evidence
+    proposal: Proposal
+    output: PolicyOutput | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnWork:
+    """Makes the work of turns. One a session; everything it needs is injected.
+
+    Attributes:
+        ears: the four ears.
+        policy: proposes.
+        catalogue: the tools.
+        execute: the choke point, or None where tools cannot run at all.
+        speaker_thresholds: the speaker ear's calibration.
+        distance_thresholds: the proximity ear's.
+        thresholds: the gate's own.
+        repair: limits of a repair.
+        owner_mode: whose commands count.
+        box: the session's state.
+        log: where events go.
+        position: the stream's position in samples, now.
+        question: a question about the recording, asked as text beside it, or None.
+        tools_off: why tools are off, or empty.
+        limits: time limits of stages.
+    """
+
+    ears: Ears
+    policy: Policy
+    catalogue: Catalogue
+    execute: Execute | None
+    speaker_thresholds: SpeakerThresholds
+    distance_thresholds: DistanceThresholds
+    thresholds: Thresholds
+    repair: RepairSettings
+    owner_mode: OwnerMode
+    box: SessionBox
+    log: EventLog
+    position: Callable[[], int]
+    question: str | None = None
+    tools_off: str = ""
+    limits: Limits = Limits()
+
+    # A turn of audio ----------------------------------------------------------------------------------------------
+
+    def turn(self, audio: TurnAudio, endpoint_s: Callable[[], float]) -> Work:
+        """The work of one turn.
+
+        Args:
+            audio: its samples.
+            endpoint_s: when the turn was closed, on the session's clock; asked for once it is final.
+
+        Yields:
+            Requests to the worker.
+        """
+        timer = _Timer()
+        draft = self.box.state
+        heard = yield from self._run("speech", lambda: self.ears.speech.hear(audio.samples), audio, timer)
+        speaker = yield from self._run("speaker", lambda: self._track_speaker(audio.samples), audio, timer)
+        proximity = yield from self._run("proximity", lambda: self.ears.proximity.track(audio.samples), audio, timer)
+        damage = yield from self._run("damage", lambda: self.ears.damage.find(audio.samples), audio, timer)
+        track, changes = speaker if speaker is not None else (None, ())
+        tracks = _Tracks(track, proximity)
+        words = () if heard is None else heard.words
+        ready: list[_Ready] = []
+        for segment in segments_of(audio.span, words, changes, damage, self.box.last_end_sample):
+            item, draft = yield from self._segment(audio, segment, tracks, heard, draft, timer)
+            ready.append(item)
+        decision_s = yield Confirm()
+        assert isinstance(decision_s, float), "the worker says when the turn became final"
+        self.box.last_end_sample = audio.span.end_sample
+        repair = self.box.state.repair
+        self.box.state = replace(draft, repair=repair)
+        for item in ready:
+            if self.question is not None:
+                self.box.heard.append((item.segment, item.evidence))
+                continue
+            yield from self._finish(
+                item,
+                events.TimingRecord(
+                    speech_end=audio.speech_end_sample / SAMPLE_RATE_HZ,
+                    endpoint=endpoint_s(),
+                    decision=decision_s,
+                    compute={stage: round(seconds, 6) for stage, seconds in timer.compute_s.items()},
+                ),
+                decision_s,
+            )
+
+    def _segment(
+        self,
+        audio: TurnAudio,
+        segment: Segment,
+        tracks: _Tracks,
+        heard: Heard | None,
+        before: SessionState,
+        timer: _Timer,
+    ) -> Generator[Compute, Computed, tuple[_Ready, SessionState]]:
+        """One person's stretch: who and how near, what the policy makes of it, and the session as it is after it."""
+        found = yield from self._run("source", lambda: self._source(audio, tracks, segment.voice, before), audio, timer)
+        if found is None:
+            found = self._unknown_source(segment.voice, before, "measuring the source failed")
+        proximity, speaker, after = found
+        evidence = Evidence(
+            audio.turn_id, segment.span, segment.words, speaker, proximity, segment.damage,
+            own_voice=any(span.overlap(segment.voice) for span in self.box.own_voice_spans),
+            source_gap=audio.source_gap,
+        )  # fmt: skip
+        heard_segment = HeardSegment(segment.marked, speaker.verdict, proximity.verdict, segment.gap_before_s)
+        proposal, output = yield from self._propose(audio, heard_segment, segment, before, heard, timer)
+        if isinstance(proposal.parsed, ToolAction):
+            call = proposal.parsed.call
+            judged = yield from self._run(
+                "source", lambda: self._judge_command(audio, tracks, evidence, call, before, after), audio, timer
+            )
+            if judged is None:
+                proposal = Proposal(None, proposal.raw, Reason.EAR_FAILED, "scoring the command failed")
+            else:
+                evidence, after = judged
+        return _Ready(heard_segment, evidence, proposal, output), after.with_segment(heard_segment)
+
+    def _run(
+        self, stage: str, call: Callable[[], T], audio: TurnAudio, timer: _Timer
+    ) -> Generator[Compute, Computed, T | None]:
+        """One ear's work: its result, or None after an error, which is logged."""
+        done = yield Compute(stage, call, self.limits.ear_s)
+        timer.add(stage, done)
+        if done.error is not None:
+            self.log.emit(
+                events.Failed,
+                audio.decided_sample,
+                clock_s=done.end_s,
+                where=f"{stage} of {audio.turn_id}",
+                error=_describe(done.error),
+            )
+            return None
+        return cast(T, done.value)
+
+    def _track_speaker(self, samples: Samples) -> tuple[SpeakerTrack, tuple[int, ...]]:
+        track = self.ears.speaker.track(samples)
+        return track, track.changes()
+
+    def _embed(self, audio: TurnAudio, tracks: _Tracks, span: Span) -> Embedding:
+        if tracks.speaker is None:
+            return Embedding(None, span, "the speaker ear failed")
+        return tracks.speaker.embed(span.shifted(-audio.span.start_sample))
+
+    def _near(self, audio: TurnAudio, tracks: _Tracks, span: Span) -> ProximityEvidence:
+        if tracks.proximity is None:
+            nearness = Nearness(None, span, "the proximity ear failed")
+        else:
+            nearness = tracks.proximity.near(span.shifted(-audio.span.start_sample))
+        return self._proximity_evidence(nearness, span)
+
+    def _proximity_evidence(self, nearness: Nearness, span: Span) -> ProximityEvidence:
+        limits = self.distance_thresholds
+        probability = nearness.near_probability
+        verdict = DistanceVerdict.UNSURE
+        if probability is not None and probability >= limits.near_at:
+            verdict = DistanceVerdict.NEAR
+        elif probability is not None and probability < limits.far_below:
+            verdict = DistanceVerdict.FAR
+        return ProximityEvidence(verdict, probability, limits.near_at, limits.far_below, span, nearness.note)
+
+    def _source(
+        self, audio: TurnAudio, tracks: _Tracks, voice: Span, state: SessionState
+    ) -> tuple[ProximityEvidence, SpeakerEvidence, SessionState]:
+        proximity = self._near(audio, tracks, voice)
+        speaker, after = judge_speaker(
+            state, self.owner_mode, self.speaker_thresholds, self._embed(audio, tracks, voice), voice,
+            proximity.verdict, self.ears.speaker.model, audio.turn_id,
+        )  # fmt: skip
+        return proximity, speaker, after
+
+    def _unknown_source(
+        self, voice: Span, state: SessionState, note: str
+    ) -> tuple[ProximityEvidence, SpeakerEvidence, SessionState]:
+        proximity = self._proximity_evidence(Nearness(None, voice, note), voice)
+        speaker = SpeakerEvidence(SpeakerVerdict.UNSURE, None, 1.0, -1.0, voice, note)
+        return proximity, speaker, state
+
+    def _judge_command(
+        self,
+        audio: TurnAudio,
+        tracks: _Tracks,
+        evidence: Evidence,
+        call: ToolCall,
+        before: SessionState,
+        after: SessionState,
+    ) -> tuple[Evidence, SessionState]:
+        """Score the words that license the call, not the segment that they stand in."""
+        span = command_span(call, evidence.words)
+        if span is None or span.samples < self.ears.speaker.min_samples:
+            return evidence, after
+        proximity = self._near(audio, tracks, span)
+        state = after
+        if before.owner is None and after.owner is not None:
+            # The segment that made its speaker the owner also holds a command. If someone else spoke the command, and
+            # the change of voice went unseen, the reference would hold both voices: compare with what came before it.
+            lead = Span(evidence.speaker.span.start_sample, max(evidence.speaker.span.start_sample, span.start_sample))
+            embedding = self._embed(audio, tracks, lead)
+            if lead.samples < REFERENCE_BEFORE_COMMAND_SAMPLES or embedding.vector is None:
+                # The command itself makes its speaker the owner, if it was near.
+                return replace(evidence, proximity=proximity), after
+            state = replace(
+                after,
+                owner=OwnerReference(embedding.vector, lead.duration_s, self.ears.speaker.model, audio.turn_id),
+            )
+        speaker, _ = judge_speaker(
+            state, self.owner_mode, self.speaker_thresholds, self._embed(audio, tracks, span), span,
+            proximity.verdict, self.ears.speaker.model, audio.turn_id,
+        )  # fmt: skip
+        if before.owner is None and speaker.verdict is SpeakerVerdict.OWNER:
+            state = after
+        return replace(evidence, speaker=speaker, proximity=proximity), state
+
+    def _propose(
+        self,
+        audio: TurnAudio,
+        heard_segment: HeardSegment,
+        segment: Segment,
+        state: SessionState,
+        heard: Heard | None,
+        timer: _Timer,
+    ) -> Generator[Compute, Computed, tuple[Proposal, PolicyOutput | None]]:
+        if heard is None:
+            return Proposal(None, failure=Reason.EAR_FAILED, detail="the speech ear failed"), None
+        if not segment.words:
+            return Proposal(None, failure=Reason.NO_SPEECH, detail=heard.note), None
+        if self.question is not None:
+            return Proposal(None, failure=Reason.NO_SPEECH, detail="kept for the question"), None
+        local = segment.span.shifted(-audio.span.start_sample)
+        request = PolicyInput(
+            audio.turn_id,
+            heard_segment,
+            state.context,
+            self.catalogue.all(),
+            audio=audio.samples[local.start_sample : local.end_sample],
+            encoder_states=heard.encoder_states,
+        )
+        return (yield from self._ask_policy(request, timer))
+
+    def _ask_policy(
+        self, request: PolicyInput, timer: _Timer
+    ) -> Generator[Compute, Computed, tuple[Proposal, PolicyOutput | None]]:
+        done = yield Compute("policy", lambda: self.policy.propose(request), self.limits.policy_s)
+        timer.add("policy", done)
+        if done.error is not None:
+            late = isinstance(done.error, TimeoutError)
+            reason = Reason.POLICY_TIMEOUT if late else Reason.POLICY_FAILED
+            return Proposal(None, failure=reason, detail=_describe(done.error)), None
+        output = done.value
+        if not isinstance(output, PolicyOutput) or not isinstance(output.text, str):
+            return Proposal(None, failure=Reason.POLICY_FAILED, detail="the policy returned no text"), None
+        return Proposal(parse(output.text), output.text), output
+
+    # The decision and its effects ---------------------------------------------------------------------------------
+
+    def _finish(self, item: _Ready, timing: events.TimingRecord, now_s: float) -> Generator[Launch, object, None]:
+        evidence, proposal = item.evidence, item.proposal
+        end_sample = evidence.span.end_sample
+        if item.output is not None:
+            self.log.emit(
+                events.Proposed, end_sample, clock_s=now_s, turn=evidence.turn_id, raw=proposal.raw,
+                action_scores=dict(item.output.action_scores),
+            )  # fmt: skip
+        repair = expire(self.box.state.repair, end_sample)
+        merged = merge(repair, proposal.parsed, evidence, self.catalogue, self.repair)
+        if merged is not None:
+            proposal = replace(proposal, parsed=merged.action, failure=None, detail="completes the pending call")
+            evidence = merged.evidence
+        facts = SessionFacts(self.box.state.owner is not None, end_sample, self.tools_off, self.question is not None)
+        if self.execute is None and not self.tools_off:
+            facts = replace(facts, tools_off="nothing can execute them")
+        decision = decide(proposal, evidence, facts, self.thresholds, self.catalogue)
+        repair, decision = after_decision(repair, decision, end_sample, self.repair)
+        self.box.state = replace(self.box.state, repair=repair)
+        yield from self._carry_out(decision, timing, now_s)
+
+    def _carry_out(
+        self, decision: Decision, timing: events.TimingRecord, now_s: float
+    ) -> Generator[Launch, object, None]:
+        end_sample = decision.evidence.span.end_sample
+        turn_id = decision.evidence.turn_id
+        self.box.decisions[decision.action.value] = self.box.decisions.get(decision.action.value, 0) + 1
+        self.log.emit(events.Decided, end_sample, clock_s=now_s, timing=timing, **decided_fields(decision))
+        if decision.action is ActionKind.ANSWER and claims_execution(decision.text):
+            self.log.emit(events.ClaimWithoutExecution, end_sample, clock_s=now_s, turn=turn_id, answer=decision.text)
+        if decision.action is not ActionKind.TOOL:
+            return
+        call, grant, execute = decision.call, decision.grant, self.execute
+        assert call is not None, "a Tool decision names its call"
+        assert grant is not None, "a Tool decision mints a grant"
+        assert execute is not None, "without an executor tools are off, and off is never Tool"
+
+        def done(value: object, error: BaseException | None, at_s: float) -> None:
+            outcome, detail, result = "outcome_unknown", _describe(error) if error else "", ""
+            if error is None:
+                outcome = str(getattr(value, "outcome", "outcome_unknown"))
+                detail, result = str(getattr(value, "detail", "")), str(getattr(value, "result", ""))
+            self.log.emit(
+                events.Executed, end_sample, clock_s=at_s, turn=turn_id, tool=call.name, params=dict(call.params),
+                outcome=outcome, detail=detail, result=result,
+            )  # fmt: skip
+
+        yield Launch(lambda: execute(call, grant, now_sample=self.position()), done)
+
+    # Typed text, and a question about a recording -----------------------------------------------------------------
+
+    def typed(self, turn_id: str, text: str) -> Work:
+        """The work of a command that the operator typed: no acoustic evidence is needed, or made up."""
+        timer = _Timer()
+        here = self.position()
+        words = tuple(Word(part, Span(here, here), 1.0) for part in text.split())
+        segment = HeardSegment(words, SpeakerVerdict.OWNER, DistanceVerdict.NEAR)
+        request = PolicyInput(
+            turn_id, segment, self.box.state.context, self.catalogue.all(), modality=Modality.TEXT,
+            question=self.question,
+        )  # fmt: skip
+        proposal, output = yield from self._ask_policy(request, timer)
+        now_s = yield Confirm()
+        assert isinstance(now_s, float), "the worker says when work goes on"
+        evidence = self._typed_evidence(turn_id, Span(here, here), words)
+        timing = events.TimingRecord(
+            speech_end=here / SAMPLE_RATE_HZ, endpoint=here / SAMPLE_RATE_HZ, decision=now_s, compute=timer.compute_s
+        )
+        yield from self._finish(_Ready(segment, evidence, proposal, output), timing, now_s)
+
+    def _typed_evidence(self, turn_id: str, span: Span, words: tuple[Word, ...]) -> Evidence:
+        limits = self.distance_thresholds
+        return Evidence(
+            turn_id, span, words,
+            SpeakerEvidence(SpeakerVerdict.UNSURE, None, 1.0, -1.0, span, "typed by the operator"),
+            ProximityEvidence(DistanceVerdict.UNSURE, None, limits.near_at, limits.far_below, span, "typed"),
+            (), Modality.TEXT,
+        )  # fmt: skip
+
+    def answer_question(self, turn_id: str, end_sample: int) -> Work:
+        """The work of the question about everything heard: the policy reads all segments and answers once."""
+        assert self.question is not None, "only sessions with a question ask one"
+        timer = _Timer()
+        heard = list(self.box.heard)
+        if not heard:
+            span = Span(0, end_sample)
+            proximity, speaker, _ = self._unknown_source(span, self.box.state, "nothing was heard")
+            evidence = Evidence(turn_id, span, (), speaker, proximity, None)
+            segment = HeardSegment((), SpeakerVerdict.UNSURE, DistanceVerdict.UNSURE)
+            proposal, output = Proposal(None, failure=Reason.NO_SPEECH, detail="nothing was heard"), None
+        else:
+            segment = heard[-1][0]
+            request = PolicyInput(
+                turn_id, segment, tuple(item[0] for item in heard[:-1]), self.catalogue.all(), question=self.question
+            )
+            proposal, output = yield from self._ask_policy(request, timer)
+            evidence = _whole(turn_id, [item[1] for item in heard])
+        now_s = yield Confirm()
+        assert isinstance(now_s, float), "the worker says when work goes on"
+        timing = events.TimingRecord(
+            speech_end=evidence.span.end_s, endpoint=evidence.span.end_s, decision=now_s, compute=timer.compute_s
+        )
+        yield from self._finish(_Ready(segment, evidence, proposal, output), timing, now_s)
+
+
+def _whole(turn_id: str, parts: list[Evidence]) -> Evidence:
+    """One evidence over a whole recording. The source is the last segment's: a tool still needs its licence."""
+    last = parts[-1]
+    damage = None
+    if all(part.damage is not None for part in parts):
+        damage = tuple(stretch for part in parts for stretch in part.damage or ())
+    return replace(
+        last,
+        turn_id=turn_id,
+        span=parts[0].span.cover(last.span),
+        words=tuple(word for part in parts for word in part.words),
+        damage=damage,
+        source_gap=any(part.source_gap for part in parts),
+    )
+
+
+def _describe(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}"[:300] if text else type(error).__name__

@@ -1,0 +1,232 @@
+"""Is there a voice in this frame? One protocol, WebRTC's detector behind it, and the level meter beside it.
+
+The detector is a C extension that takes bytes on trust: float bytes, an odd byte or interleaved stereo raise nothing,
+and inaudible float noise scores as speech, which would hold the gate open for ever. So nothing reaches it here but one
+frame of the stated length, as native 16-bit samples; everything else is refused with what was expected.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from agent.frames import FRAME_MS, to_int16
+from gate.span import SAMPLE_RATE_HZ
+
+SILENCE_DBFS = -120.0
+"""What ``level_dbfs`` returns for digital silence: a finite floor, so that every level can be written as JSON."""
+
+MAX_PLAUSIBLE_PEAK = 8.0
+"""A float sample beyond this (18 dB over full scale) is not loud audio but audio in another unit (int16 counts)."""
+
+_WEBRTC_RATES_HZ = (8_000, 16_000, 32_000, 48_000)
+_WEBRTC_FRAME_MS = (10, 20, 30)
+_WEBRTC_MODES = (0, 1, 2, 3)
+
+Pcm = npt.NDArray[np.float32] | npt.NDArray[np.int16]
+"""Mono samples: float32 in [-1, 1] or int16."""
+
+
+class VadUnavailableError(RuntimeError):
+    """The voice detector cannot be loaded, so the gate must not start: it never runs ungated."""
+
+
+class VadConfigError(ValueError):
+    """A setting of the detector is outside what it supports."""
+
+
+class VadInputError(ValueError):
+    """A frame is not what the detector was set up for; it was not scored."""
+
+
+class Vad(Protocol):
+    """Speech or not, frame by frame. Holds state across frames: one instance a stream, never shared."""
+
+    @property
+    def frame_samples(self) -> int:
+        """The only frame length that is accepted."""
+        ...
+
+    def is_speech(self, frame: Pcm) -> bool:
+        """Whether the next frame of the stream holds speech.
+
+        Args:
+            frame: float32 in [-1, 1] or int16, shape ``(frame_samples,)``, mono.
+
+        Raises:
+            VadInputError: when it is anything else.
+        """
+        ...
+
+    def reset(self) -> None:
+        """Forget the stream so far, as for a new session."""
+        ...
+
+
+class _WebRtcDetector(Protocol):
+    def is_speech(self, buf: bytes, sample_rate: int) -> bool: ...
+
+
+class _WebRtcModule(Protocol):
+    def Vad(self, mode: int) -> _WebRtcDetector: ...  # noqa: N802 - the library's name
+
+
+class WebRtcVad:
+    """The Gaussian-mixture detector of WebRTC (``webrtcvad-wheels``), with its inputs checked.
+
+    It keeps a noise model that adapts to the stream: the same clip scores differently after ten seconds of noise than
+    fresh, so each session and each bench item gets its own instance. It prolongs its own verdicts: a click of 1 ms
+    scores as 4 or 5 speech frames, so its speech frames overstate speech by about 80 ms.
+
+    Args:
+        mode: aggressiveness, 0 (misses least) to 3 (refuses most). Modes 2 and 3 lose quiet talkers; see
+            ``agent.turns.TurnSettings`` for the measurement behind the default.
+        sample_rate_hz: the rate of the frames. The loop uses the project's 16 kHz.
+        frame_ms: the length of a frame. The loop uses 20 ms.
+        energy_floor_dbfs: frames whose level (DC removed) lies below it are never speech, or None for no floor. The
+            default lies above the dither of 16-bit converters (+-1 LSB noise is -92 dBFS) and well below any talker
+            that a 16-bit microphone can carry (a talker that peaks at -54 dBFS has speech frames at -65 to -75 dBFS).
+            The detector still sees such frames, so its noise model follows the stream.
+
+    Raises:
+        VadConfigError: when a setting is outside what the detector supports; names the allowed values.
+        VadUnavailableError: when the extension cannot be imported; names the package to install.
+    """
+
+    def __init__(
+        self,
+        mode: int = 1,
+        *,
+        sample_rate_hz: int = SAMPLE_RATE_HZ,
+        frame_ms: int = FRAME_MS,
+        energy_floor_dbfs: float | None = -85.0,
+    ) -> None:
+        _require_choice("mode", mode, _WEBRTC_MODES)
+        _require_choice("sample_rate_hz", sample_rate_hz, _WEBRTC_RATES_HZ)
+        _require_choice("frame_ms", frame_ms, _WEBRTC_FRAME_MS)
+        if energy_floor_dbfs is not None and not SILENCE_DBFS <= energy_floor_dbfs <= 0.0:
+            raise VadConfigError(
+                f"energy_floor_dbfs is {energy_floor_dbfs!r}; allowed: None or {SILENCE_DBFS} to 0.0 dBFS"
+            )
+        self._mode = mode
+        self._sample_rate_hz = sample_rate_hz
+        self._frame_samples = sample_rate_hz * frame_ms // 1000
+        self._energy_floor_dbfs = energy_floor_dbfs
+        self._webrtc = _load_webrtc()
+        self._detector = self._webrtc.Vad(mode)
+
+    @property
+    def mode(self) -> int:
+        """Aggressiveness, 0 to 3."""
+        return self._mode
+
+    @property
+    def frame_samples(self) -> int:
+        """The only frame length that is accepted."""
+        return self._frame_samples
+
+    def is_speech(self, frame: Pcm, *, sample_rate_hz: int | None = None) -> bool:
+        """Whether the next frame of the stream holds speech.
+
+        Args:
+            frame: float32 in [-1, 1] (saturated beyond, as a converter would) or native int16, shape
+                ``(frame_samples,)``, mono.
+            sample_rate_hz: the frame's rate where the caller carries one; checked against the detector's.
+
+        Raises:
+            VadInputError: wrong type, dtype, shape or rate, a value that is not finite, or floats in another unit.
+        """
+        if sample_rate_hz is not None and sample_rate_hz != self._sample_rate_hz:
+            raise VadInputError(f"frame at {sample_rate_hz} Hz, the detector was set up for {self._sample_rate_hz} Hz")
+        pcm = self._to_pcm16(frame)
+        speech = self._detector.is_speech(pcm.tobytes(), self._sample_rate_hz)
+        if self._energy_floor_dbfs is not None and level_dbfs(pcm) < self._energy_floor_dbfs:
+            return False
+        return bool(speech)
+
+    def reset(self) -> None:
+        """Forget the stream so far: the noise model starts afresh."""
+        self._detector = self._webrtc.Vad(self._mode)
+
+    def _to_pcm16(self, frame: Pcm) -> npt.NDArray[np.int16]:
+        expected = f"expected a float32 or int16 array of shape ({self._frame_samples},), mono"
+        if not isinstance(frame, np.ndarray):
+            raise VadInputError(f"{expected}; got {type(frame).__name__}")
+        if frame.shape != (self._frame_samples,):
+            raise VadInputError(f"{expected}; got shape {frame.shape}")
+        if frame.dtype == np.int16:
+            return cast(npt.NDArray[np.int16], frame)
+        if frame.dtype != np.float32:
+            raise VadInputError(f"{expected}; got dtype {frame.dtype.str} ({frame.dtype})")
+        floats = cast(npt.NDArray[np.float32], frame)
+        peak = float(np.max(np.abs(floats)))
+        if not math.isfinite(peak):
+            raise VadInputError("the frame holds a value that is not finite")
+        if peak > MAX_PLAUSIBLE_PEAK:
+            raise VadInputError(f"float samples must lie in [-1, 1]; got a peak of {peak:g} (int16 counts?)")
+        return to_int16(floats)
+
+
+class NoiseFloor:
+    """Follows the level of the background: falls at once with a quieter frame, rises slowly with louder ones.
+
+    Speech dips to the background between words often enough to hold it down, a steady noise lifts it within seconds.
+    Minimum following as in R. Martin, "Noise power spectral density estimation based on optimal smoothing and minimum
+    statistics" (2001), here on the broadband frame level only.
+
+    Args:
+        rise_db_per_s: how fast it rises under louder frames.
+    """
+
+    def __init__(self, rise_db_per_s: float = 3.0) -> None:
+        if not 0.0 < rise_db_per_s < math.inf:
+            raise ValueError(f"rise_db_per_s is {rise_db_per_s!r}; it must be positive and finite")
+        self._rise_db_per_s = rise_db_per_s
+        self._floor_dbfs: float | None = None
+
+    def update(self, level: float, duration_s: float) -> float:
+        """Take in one frame's level (dBFS) and length (s); returns the background's level in dBFS."""
+        if self._floor_dbfs is None:
+            self._floor_dbfs = level
+        else:
+            self._floor_dbfs = min(level, self._floor_dbfs + self._rise_db_per_s * duration_s)
+        return self._floor_dbfs
+
+
+def level_dbfs(frame: Pcm) -> float:
+    """Level of a frame in dB relative to full scale: root mean square about its mean, so a DC offset does not count.
+
+    Args:
+        frame: float32 in [-1, 1] or int16, shape ``(samples,)``, raw (before any gain).
+
+    Returns:
+        The level, not below ``SILENCE_DBFS``; a full-scale square wave is 0 dBFS. NaN when a sample is not finite.
+    """
+    if frame.size == 0:
+        return SILENCE_DBFS
+    full_scale = 32768.0 if frame.dtype == np.int16 else 1.0
+    with np.errstate(invalid="ignore"):  # infinity minus infinity is the NaN that is returned, not a fault here
+        rms = float(np.std(frame, dtype=np.float64)) / full_scale
+    if math.isnan(rms):
+        return rms
+    return max(SILENCE_DBFS, 20.0 * math.log10(rms)) if rms > 0.0 else SILENCE_DBFS
+
+
+def _require_choice(name: str, value: int, allowed: tuple[int, ...]) -> None:
+    if type(value) is not int or value not in allowed:
+        raise VadConfigError(f"{name} is {value!r}; allowed: {', '.join(map(str, allowed))}")
+
+
+def _load_webrtc() -> _WebRtcModule:
+    try:
+        module = importlib.import_module("webrtcvad")
+    except ImportError as error:
+        raise VadUnavailableError(
+            f"the voice detector cannot be imported ({error}); install the package webrtcvad-wheels "
+            "(not webrtcvad, whose import needs a module that setuptools has removed)"
+        ) from error
+    return cast(_WebRtcModule, module)

@@ -1,0 +1,325 @@
+"""Drives turns' work: one at a time, in order, in real time or on the charged clock.
+
+Both drivers run the same generators (see ``agent.requests``) in the same order, so the same audio gives the same
+decisions. Only the times differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from agent.clock import VirtualClock, WallClock, timed, timed_async, within_s
+from agent.requests import Compute, Computed, Confirm, Launch, Request
+
+T = TypeVar("T")
+Work = Generator[Request, object, None]
+
+
+@dataclass
+class Job:
+    """One turn's work, queued.
+
+    Attributes:
+        start: makes the generator; called when the work starts, so that it sees the session as earlier turns left it.
+        arrival_s: when the audio was complete.
+        cancelled: set when the turn went on after all, or was dropped; work stops at the next stage.
+        confirmed_s: when the turn became final, or None.
+        on_cancelled: called once if work is thrown away.
+    """
+
+    start: Callable[[], Work]
+    arrival_s: float
+    cancelled: bool = False
+    confirmed_s: float | None = None
+    on_cancelled: Callable[[], None] = lambda: None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def confirm(self, at_s: float) -> None:
+        """The turn is final."""
+        self.confirmed_s = at_s
+        self.changed.set()
+
+    def cancel(self) -> None:
+        """Throw the work away."""
+        self.cancelled = True
+        self.changed.set()
+
+
+class Worker(Protocol):
+    """Runs jobs in the order in which they were submitted."""
+
+    def submit(self, job: Job) -> None:
+        """Queue a job."""
+        ...
+
+    async def advance(self, to_s: float) -> None:
+        """The stream has reached ``to_s``: do what is due by then."""
+        ...
+
+    async def drain(self) -> None:
+        """Finish every job and every launched effect."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stop at once; what is running is abandoned and counts as not done."""
+        ...
+
+
+class _Thread:
+    """One daemon thread that runs blocking calls. Daemon, so that a hung model can never hold up Ctrl-C."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="voicegate-inference", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+    async def run(self, call: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)  # type: ignore[arg-type]  # None only when T admits it
+
+        def serve() -> None:
+            result: T | None = None
+            error: BaseException | None = None
+            try:
+                result = call()
+            except BaseException as caught:  # a model may raise anything; the turn must end with a reason
+                error = caught
+            # The loop is gone when the session was abandoned: nobody waits for the result any more.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, result, error)
+
+        self._calls.put(serve)
+        return await future
+
+    def stop(self) -> None:
+        self._calls.put(None)
+
+
+class _Inference:
+    """Runs blocking calls one at a time with a limit; a call past its limit is abandoned with its thread."""
+
+    def __init__(self) -> None:
+        self._thread = _Thread()
+
+    async def run(self, request: Compute) -> tuple[object, BaseException | None, float]:
+        """Value, error and the real seconds it took."""
+
+        async def call() -> tuple[object, BaseException | None]:
+            try:
+                return await within_s(self._thread.run(request.call), request.limit_s), None
+            except TimeoutError as error:
+                self._thread.stop()
+                self._thread = _Thread()
+                return None, error
+            except Exception as error:
+                return None, error
+
+        (value, error), seconds = await timed_async(call)
+        return value, error, seconds
+
+    def stop(self) -> None:
+        self._thread.stop()
+
+
+class WallWorker:
+    """Real time: work starts when it arrives and runs beside the event loop."""
+
+    def __init__(self, clock: WallClock) -> None:
+        self._clock = clock
+        self._inference = _Inference()
+        self._jobs: asyncio.Queue[Job | None] = asyncio.Queue()
+        self._effects: set[asyncio.Task[None]] = set()
+        self._task = asyncio.create_task(self._run(), name="voicegate-worker")
+
+    def submit(self, job: Job) -> None:
+        """Queue a job."""
+        self._jobs.put_nowait(job)
+
+    async def advance(self, to_s: float) -> None:
+        """Raise what the worker raised, so that a broken worker never goes unseen."""
+        if self._task.done():
+            self._task.result()
+
+    async def drain(self) -> None:
+        """Finish everything that was submitted."""
+        self._jobs.put_nowait(None)
+        await self._task
+        while self._effects:
+            await asyncio.gather(*self._effects)
+
+    async def aclose(self) -> None:
+        """Stop at once."""
+        tasks = [self._task, *self._effects]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._inference.stop()
+
+    async def _run(self) -> None:
+        while (job := await self._jobs.get()) is not None:
+            if not await self._do(job):
+                job.on_cancelled()
+
+    async def _do(self, job: Job) -> bool:
+        if job.cancelled:
+            return False
+        work = job.start()
+        try:
+            request = next(work)
+            while True:
+                if job.cancelled:
+                    return False
+                reply: object = None
+                match request:
+                    case Compute():
+                        start_s = self._clock.now_s()
+                        value, error, _ = await self._inference.run(request)
+                        reply = Computed(value, error, start_s, self._clock.now_s())
+                    case Confirm():
+                        while job.confirmed_s is None and not job.cancelled:
+                            job.changed.clear()
+                            await job.changed.wait()
+                        if job.cancelled:
+                            return False
+                        reply = self._clock.now_s()
+                    case Launch():
+                        task = asyncio.create_task(self._effect(request), name="voicegate-effect")
+                        self._effects.add(task)
+                        task.add_done_callback(self._effects.discard)
+                request = work.send(reply)
+        except StopIteration:
+            return True
+        finally:
+            work.close()
+
+    async def _effect(self, request: Launch) -> None:
+        value: object = None
+        error: BaseException | None = None
+        try:
+            value = await request.call()
+        except Exception as caught:
+            error = caught
+        request.done(value, error, self._clock.now_s())
+
+
+class ChargedWorker:
+    """A discrete-event simulation of ``WallWorker``: real calls, charged to virtual time.
+
+    A call starts at ``max(arrival, worker_free)``; if that lies beyond the stream's position it waits for more audio, so a
+    turn that goes on meanwhile cancels it exactly where it would have been cancelled live.
+
+    Args:
+        clock: moved as work is charged.
+        charge: False lets calls cost nothing (the ``free`` pace).
+    """
+
+    def __init__(self, clock: VirtualClock, *, charge: bool = True) -> None:
+        self._clock = clock
+        self._charge = charge
+        self._inference = _Inference()
+        self._jobs: deque[Job] = deque()
+        self._work: Work | None = None
+        self._request: Request | None = None
+        self._free_s = 0.0
+
+    def submit(self, job: Job) -> None:
+        """Queue a job."""
+        self._jobs.append(job)
+
+    async def advance(self, to_s: float) -> None:
+        """Do everything that starts by ``to_s``."""
+        while self._jobs:
+            job = self._jobs[0]
+            if job.cancelled:
+                self._finish(job, done=False)
+                continue
+            if self._work is None:
+                self._free_s = max(self._free_s, job.arrival_s)
+                if self._free_s > to_s:
+                    return
+                self._work = job.start()
+                if not self._resume(None):
+                    self._finish(job, done=True)
+                    continue
+            reply: object = None
+            match self._request:
+                case Compute() as request:
+                    if self._free_s > to_s:
+                        return
+                    value, error, seconds = await self._inference.run(request)
+                    start_s = self._free_s
+                    self._free_s += seconds if self._charge else 0.0
+                    reply = Computed(value, error, start_s, self._free_s)
+                case Confirm():
+                    if job.confirmed_s is None:
+                        return
+                    self._free_s = max(self._free_s, job.confirmed_s)
+                    if self._free_s > to_s:
+                        return
+                    reply = self._free_s
+                case Launch() as request:
+                    await self._effect(request)
+            if not self._resume(reply):
+                self._finish(job, done=True)
+
+    async def drain(self) -> None:
+        """Finish every job that is final."""
+        await self.advance(float("inf"))
+        self._clock.move_to_s(self._free_s)
+        self._inference.stop()
+
+    async def aclose(self) -> None:
+        """Throw away what is left."""
+        for job in list(self._jobs):
+            job.cancel()
+            self._finish(job, done=False)
+        self._inference.stop()
+
+    def _resume(self, reply: object) -> bool:
+        assert self._work is not None, "only running work is resumed"
+        try:
+            self._request = next(self._work) if self._request is None else self._work.send(reply)
+        except StopIteration:
+            return False
+        return True
+
+    def _finish(self, job: Job, *, done: bool) -> None:
+        self._jobs.remove(job)
+        if self._work is not None:
+            self._work.close()
+        self._work = None
+        self._request = None
+        if not done:
+            job.on_cancelled()
+
+    async def _effect(self, request: Launch) -> None:
+        async def call() -> tuple[object, BaseException | None]:
+            try:
+                return await request.call(), None
+            except Exception as error:
+                return None, error
+
+        (value, error), seconds = await timed_async(call)
+        # An effect runs beside the worker, so it is timed but does not keep the worker busy.
+        request.done(value, error, self._free_s + (seconds if self._charge else 0.0))
+
+
+__all__ = ["ChargedWorker", "Job", "WallWorker", "Work", "Worker", "timed"]

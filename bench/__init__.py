@@ -1,0 +1,1 @@
+"""Measurement: replay through the live loop, baselines, scores, reports."""

@@ -1,0 +1,1 @@
+"""The decision: grammar, evidence, ``decide``, repair, calibration. Pure: no model, clock, file or network."""

@@ -1,0 +1,236 @@
+"""The action grammar: what a policy may write, read strictly and written canonically.
+
+The forms are those of VGBench (*Do Audio LLMs Listen Before They Act?*, section 3.4) plus the repair of *Pardon?*::
+
+    [Mute]
+    <|TOOL|>{"name": "send_message", "params": {"recipient": "Priya"}}</|TOOL|>
+    Pardon? Who should I text?
+    any other text, which is an answer
+
+The paper prints its tool form with the doubled braces of a Python format string; both spellings are read. Nothing is
+repaired by guessing: single quotes, trailing commas, comments, ``NaN``, cut-off calls and text around a call are faults,
+and a fault is never an action. Where a text holds several actions the one that does least wins: Mute, then Pardon.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from gate.actions import (
+    Action,
+    AnswerAction,
+    MuteAction,
+    PardonAction,
+    Parsed,
+    ParseFault,
+    ToolAction,
+    Unparseable,
+)
+from gate.catalogue import ToolCall
+
+MUTE = "[Mute]"
+TOOL_OPEN = "<|TOOL|>"
+TOOL_CLOSE = "</|TOOL|>"
+PARDON = "Pardon?"
+MAX_CHARS = 16_384
+"""Longer outputs are refused unread: an endless generation is a fault, not an answer."""
+
+_MUTE_RE = re.compile(r"\[\s*mute\s*\]", re.IGNORECASE)
+_PARDON_RE = re.compile(r"pardon\s*\?", re.IGNORECASE)
+_TERMINATOR_RE = re.compile(r"(?:<\|(?:im_end|endoftext|eot_id|EOT|im_kimia_text_eos|im_msg_end)\|>|</s>)\s*$")
+_SPECIAL_RE = re.compile(r"<\|[^|<>]*\|>|</s>|<s>")
+_BARE_CALL_RE = re.compile(r'"(?:name|function|tool)"\s*:\s*"[^"]*"\s*,\s*"(?:params|arguments|parameters|args)"\s*:')
+_LITERALS = frozenset({"null", "none", "[]", "{}", '""', "true", "false"})
+
+
+class _DuplicateKeyError(ValueError):
+    pass
+
+
+def _reject_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    out: dict[str, object] = {}
+    for key, value in pairs:
+        if key in out:
+            raise _DuplicateKeyError(key)
+        out[key] = value
+    return out
+
+
+def _reject_constant(text: str) -> object:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is out of range")
+    return value
+
+
+def _load(text: str) -> object:
+    return json.loads(
+        text,
+        object_pairs_hook=_reject_duplicates,
+        parse_constant=_reject_constant,
+        parse_float=_finite_float,
+    )
+
+
+def _collapse_doubled_braces(text: str) -> str:
+    """``{{`` to ``{`` and ``}}`` to ``}`` outside of strings."""
+    out: list[str] = []
+    index, in_string = 0, False
+    while index < len(text):
+        char = text[index]
+        out.append(char)
+        if in_string and char == "\\" and index + 1 < len(text):
+            index += 1
+            out.append(text[index])
+        elif char == '"':
+            in_string = not in_string
+        elif not in_string and char in "{}" and text[index + 1 : index + 2] == char:
+            index += 1
+        index += 1
+    return "".join(out)
+
+
+def _close_index(text: str, start: int) -> int:
+    """Index of the first end tag outside a JSON string from ``start``, or -1."""
+    index, in_string = start, False
+    while index < len(text):
+        char = text[index]
+        if in_string:
+            if char == "\\":
+                index += 1
+            elif char == '"':
+                in_string = False
+        elif char == '"':
+            in_string = True
+        elif text.startswith(TOOL_CLOSE, index):
+            return index
+        index += 1
+    return -1
+
+
+def _read_call(body: str) -> ToolCall | Unparseable:
+    body = body.strip()
+    candidates = [body]
+    if body.startswith("{{") and body.endswith("}}"):
+        candidates = [body[1:-1], _collapse_doubled_braces(body)]
+    value: object = None
+    problem: Unparseable | None = None
+    for candidate in candidates:
+        try:
+            value = _load(candidate)
+        except _DuplicateKeyError as error:
+            problem = Unparseable(ParseFault.DUPLICATE_KEY, f"key {error} stands twice")
+        except (ValueError, RecursionError) as error:
+            problem = problem or Unparseable(ParseFault.MALFORMED_JSON, str(error)[:200])
+        else:
+            problem = None
+            break
+    if problem is not None:
+        return problem
+    if not isinstance(value, dict) or set(value) != {"name", "params"}:
+        return Unparseable(ParseFault.WRONG_SHAPE, 'a call is an object with exactly "name" and "params"')
+    name, params = value["name"], value["params"]
+    if not isinstance(name, str) or not name:
+        return Unparseable(ParseFault.WRONG_SHAPE, '"name" must be a non-empty string')
+    if not isinstance(params, dict):
+        return Unparseable(ParseFault.WRONG_SHAPE, f'"params" must be an object, not {type(params).__name__}')
+    return ToolCall(name, params)
+
+
+def _read_calls(text: str) -> Parsed:
+    calls: list[ToolCall] = []
+    outside: list[str] = []
+    position = 0
+    while (start := text.find(TOOL_OPEN, position)) >= 0:
+        outside.append(text[position:start])
+        end = _close_index(text, start + len(TOOL_OPEN))
+        if end < 0:
+            return Unparseable(ParseFault.TRUNCATED, f"no {TOOL_CLOSE} after the call")
+        call = _read_call(text[start + len(TOOL_OPEN) : end])
+        if isinstance(call, Unparseable):
+            return call
+        if call not in calls:  # the same call twice in one text is one call
+            calls.append(call)
+        position = end + len(TOOL_CLOSE)
+    outside.append(text[position:])
+    rest = "".join(outside).strip()
+    if rest:
+        return Unparseable(ParseFault.TEXT_AROUND_CALL, f"text beside the call: {rest[:80]!r}")
+    if len(calls) > 1:
+        return Unparseable(ParseFault.SEVERAL_CALLS, f"{len(calls)} different calls in one text")
+    return ToolAction(calls[0])
+
+
+def parse(text: str) -> Parsed:
+    """Read one action.
+
+    Args:
+        text: a policy's whole output.
+
+    Returns:
+        The action, or ``Unparseable`` with the fault. Raises nothing.
+    """
+    if len(text) > MAX_CHARS:
+        return Unparseable(ParseFault.TOO_LONG, f"{len(text)} characters, at most {MAX_CHARS}")
+    text = text.strip()
+    while (shorter := _TERMINATOR_RE.sub("", text)) != text:
+        text = shorter.strip()
+    if TOOL_OPEN not in text and not _SPECIAL_RE.sub("", text).strip():
+        return Unparseable(ParseFault.EMPTY, "no text")
+    if text.casefold() in _LITERALS:
+        return Unparseable(ParseFault.EMPTY, f"only {text!r}")
+    # A mute label or a call inside an argument's string is the argument's text, so look outside of well-formed calls.
+    bare = _without_call_bodies(text)
+    if _MUTE_RE.search(bare):
+        return MuteAction()
+    if pardon := _PARDON_RE.match(text):
+        question = _without_call_bodies(text[pardon.end() :]).replace(TOOL_OPEN, "").replace(TOOL_CLOSE, "")
+        return PardonAction(" ".join(question.split()))
+    if TOOL_OPEN in text:
+        return _read_calls(text)
+    if TOOL_CLOSE in text:
+        return Unparseable(ParseFault.TRUNCATED, f"{TOOL_CLOSE} without {TOOL_OPEN}")
+    if _BARE_CALL_RE.search(text):
+        return Unparseable(ParseFault.NONCANONICAL_CALL, "a call outside the grammar's marks")
+    return AnswerAction(text)
+
+
+def _without_call_bodies(text: str) -> str:
+    out: list[str] = []
+    position = 0
+    while (start := text.find(TOOL_OPEN, position)) >= 0:
+        out.append(text[position : start + len(TOOL_OPEN)])
+        end = _close_index(text, start + len(TOOL_OPEN))
+        if end < 0:
+            # A string that never closes hides nothing: a mute label behind a broken call still counts.
+            position = start + len(TOOL_OPEN)
+            break
+        position = end
+    out.append(text[position:])
+    return "".join(out)
+
+
+def render(action: Action) -> str:
+    """Write an action canonically, so that ``parse(render(action)) == action`` for every action ``parse`` returns.
+
+    Raises:
+        ValueError: when the arguments hold a value that JSON cannot carry, or an answer would read as another action.
+    """
+    match action:
+        case MuteAction():
+            return MUTE
+        case ToolAction(call):
+            body = json.dumps({"name": call.name, "params": dict(call.params)}, ensure_ascii=False, allow_nan=False)
+            return f"{TOOL_OPEN}{body}{TOOL_CLOSE}"
+        case PardonAction(question):
+            text = f"{PARDON} {question}".strip()
+        case AnswerAction(answer):
+            text = answer
+    if parse(text) != action:
+        raise ValueError(f"not expressible in the grammar: {text[:80]!r}")
+    return text

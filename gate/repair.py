@@ -1,0 +1,181 @@
+"""Repair as a dialogue: "Pardon?" names what was missed, binds to the pending call and merges the answer into it.
+
+A plain state machine over decisions and sample counts (design after the *Pardon?* paper's notion of explicit repair:
+identify what is missing, ask for that, go on). How a repair ends:
+
+===========================  ==========================================================================
+the owner fills the gap      the value is merged into the pending call and the whole is decided anew
+the owner gives a command    the new command is taken, the pending call is dropped
+another speaker, noise       ignored; the repair stays open until it expires
+silence                      the repair expires, nothing is executed
+a third "Pardon?" in a row   not said; the decision becomes Mute (``PARDON_LIMIT``), the pending call is dropped
+===========================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gate.actions import ActionKind, Parsed, ToolAction
+from gate.catalogue import Catalogue, JsonScalar, ParamFacts, ParamKind, ToolCall
+from gate.decision import Decision
+from gate.evidence import DistanceVerdict, Evidence, SpeakerVerdict, Word
+from gate.grounding import normal_form, spoken_number
+from gate.reasons import Reason
+from gate.span import SAMPLE_RATE_HZ
+
+
+@dataclass(frozen=True, slots=True)
+class RepairSettings:
+    """Limits of a repair.
+
+    Attributes:
+        max_in_row: how many times "Pardon?" may be said in a row.
+        life_samples: how long the gate waits for the answer.
+        max_fill_words: a longer answer is not a fragment, and is treated as a new utterance.
+    """
+
+    max_in_row: int = 2
+    life_samples: int = 10 * SAMPLE_RATE_HZ
+    max_fill_words: int = 12
+
+    def __post_init__(self) -> None:
+        if self.max_in_row < 0 or self.life_samples <= 0 or self.max_fill_words < 1:
+            raise ValueError("max_in_row must be >= 0, life_samples > 0, max_fill_words >= 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a "Pardon?" waits for.
+
+    Attributes:
+        call: the call so far, without the doubtful argument; None when the whole utterance was missed.
+        missing_param: the argument asked for, or None.
+        evidence: the evidence of the turn that was asked about.
+        expires_sample: the stream position from which the repair is over.
+    """
+
+    call: ToolCall | None
+    missing_param: str | None
+    evidence: Evidence
+    expires_sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepairState:
+    """The repair of one session: what is pending, and how many Pardons were said in a row."""
+
+    pending: Pending | None = None
+    in_row: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A pending call completed by an answer: the action to decide and the evidence that covers both turns."""
+
+    action: ToolAction
+    evidence: Evidence
+
+
+def expire(state: RepairState, now_sample: int) -> RepairState:
+    """Drop what has expired at ``now_sample``; the count in a row starts anew with it."""
+    if state.pending is not None and now_sample >= state.pending.expires_sample:
+        return RepairState()
+    return state
+
+
+def after_decision(
+    state: RepairState, decision: Decision, now_sample: int, settings: RepairSettings
+) -> tuple[RepairState, Decision]:
+    """Account for one decision.
+
+    Args:
+        state: the state before it.
+        decision: what ``decide`` said.
+        now_sample: the stream position.
+        settings: the limits.
+
+    Returns:
+        The new state, and the decision as it is carried out: a "Pardon?" beyond the limit becomes Mute.
+    """
+    if decision.action is ActionKind.PARDON:
+        if state.in_row >= settings.max_in_row:
+            muted = replace(
+                decision, action=ActionKind.MUTE, reason=Reason.PARDON_LIMIT, detail=decision.detail, text="", call=None,
+                missing_param=None,
+            )  # fmt: skip
+            return RepairState(), muted
+        pending = Pending(decision.call, decision.missing_param, decision.evidence, now_sample + settings.life_samples)
+        return RepairState(pending, state.in_row + 1), decision
+    if decision.action is ActionKind.MUTE:
+        return state, decision
+    return RepairState(), decision
+
+
+def merge(
+    state: RepairState, parsed: Parsed | None, evidence: Evidence, catalogue: Catalogue, settings: RepairSettings
+) -> Merged | None:
+    """Complete the pending call with an answer, where this turn is one.
+
+    Only a near turn by the owner can answer. Either the turn is the same command again (its arguments replace the pending
+    ones), or a short fragment that holds a value for the argument asked for.
+
+    Args:
+        state: the repair, already expired where due.
+        parsed: what the policy proposed for this turn, if anything.
+        evidence: this turn's evidence.
+        catalogue: the tools.
+        settings: the limits.
+
+    Returns:
+        The merged action with evidence over both turns, or None when this turn is no answer.
+    """
+    pending = state.pending
+    if pending is None or pending.call is None or pending.missing_param is None:
+        return None
+    if evidence.speaker.verdict is not SpeakerVerdict.OWNER or evidence.proximity.verdict is not DistanceVerdict.NEAR:
+        return None
+    tool = catalogue.find(pending.call.name)
+    facts = tool.param(pending.missing_param) if tool else None
+    if facts is None:
+        return None
+    if isinstance(parsed, ToolAction):
+        if parsed.call.name != pending.call.name or facts.name not in parsed.call.params:
+            return None
+        params = {**pending.call.params, **parsed.call.params}
+    else:
+        value = fill_value(facts, evidence.words, settings.max_fill_words)
+        if value is None:
+            return None
+        params = {**pending.call.params, facts.name: value}
+    return Merged(ToolAction(ToolCall(pending.call.name, params)), _joined(pending.evidence, evidence))
+
+
+def _joined(asked: Evidence, answer: Evidence) -> Evidence:
+    damage = None if asked.damage is None or answer.damage is None else (*asked.damage, *answer.damage)
+    return replace(answer, words=(*asked.words, *answer.words), damage=damage)
+
+
+def fill_value(facts: ParamFacts, words: Sequence[Word], max_words: int) -> JsonScalar:
+    """The value that a fragment gives to a parameter, or None.
+
+    Text takes the whole fragment; numbers take the longest spoken number; a choice must be named. A boolean is never
+    filled from a fragment: "yes" says too little about what was asked.
+    """
+    if not words or len(words) > max_words:
+        return None
+    if facts.kind is ParamKind.TEXT:
+        text = " ".join(word.text for word in words).strip(" .,;:!?")
+        return text or None
+    if facts.kind is ParamKind.CHOICE:
+        said = " ".join(normal_form(" ".join(word.text for word in words)))
+        named = [choice for choice in facts.choices if " ".join(normal_form(choice.replace("_", " "))) in said]
+        return named[0] if len(named) == 1 else None
+    if facts.kind in (ParamKind.NUMBER, ParamKind.INTEGER):
+        for length in range(len(words), 0, -1):
+            for start in range(len(words) - length + 1):
+                number = spoken_number(" ".join(word.text for word in words[start : start + length]))
+                if number is not None:
+                    return int(number) if number.is_integer() else number
+    return None
