@@ -83,8 +83,9 @@ def plain_line(event: Event) -> str | None:
             return f"{decision_line(event)}\n{'':21}{_latency(event)}"
         case events.Executed():
             detail = f" ({event.detail})" if event.detail else ""
-            result = f" {event.result}" if event.result else ""
-            return f"{'':21}executed {call_text(event.tool, event.params)}: {event.outcome}{result}{detail}"
+            return f"{'':21}executed {call_text(event.tool, event.params)}: {event.outcome}{detail}"
+        case events.LateResult():
+            return f"[{event.at_s:7.2f} s] late: {event.tool} of turn {event.turn} ended as {event.outcome}"
         case events.ClaimWithoutExecution():
             return f"{'':21}note: that answer claims a deed, but nothing was executed"
         case events.Failed():

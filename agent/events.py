@@ -203,7 +203,18 @@ class Executed(Envelope):
     params: dict[str, object]
     outcome: Literal["done", "failed", "outcome_unknown", "cancelled", "refused"]
     detail: str = ""
-    result: str = ""
+    summary: str = ""
+    """The call as a sentence."""
+
+
+class LateResult(Envelope):
+    """A tool that had outlasted its time limit has ended after all. The call is not run again."""
+
+    event: Literal["late_result"] = "late_result"
+    turn: str
+    tool: str
+    outcome: Literal["done", "failed"]
+    detail: str = ""
 
 
 class ClaimWithoutExecution(Envelope):
@@ -253,6 +264,7 @@ Event = Annotated[
     | Proposed
     | Decided
     | Executed
+    | LateResult
     | ClaimWithoutExecution
     | Dropped
     | Failed

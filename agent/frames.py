@@ -41,7 +41,7 @@ class Frame:
 
     def __post_init__(self) -> None:
         if self.samples.dtype != np.float32 or self.samples.shape != (FRAME_SAMPLES,):
-            raise ValueError(f"not a frame: {self.samples.dtype} {self.samples.shape}, needs float32 ({FRAME_SAMPLES},)")
+            raise ValueError(f"not a frame: {self.samples.dtype} {self.samples.shape}, not float32 ({FRAME_SAMPLES},)")
         if self.start_sample < 0 or self.start_sample % FRAME_SAMPLES:
             raise ValueError(f"not the start of a frame: sample {self.start_sample}")
         if not 0 <= self.padded_samples < FRAME_SAMPLES:
@@ -63,7 +63,8 @@ class Frame:
 class SourceGap:
     """The source lost samples here; what was spoken meanwhile is unknown, and a turn that holds a gap is doubtful.
 
-    Items follow each other without a hole: a gap starts where the frame before it ended, and the next frame starts where the gap ends.
+    Items follow each other without a hole: a gap starts where the frame before it ended, and the next frame starts
+    where the gap ends.
 
     Attributes:
         start_sample: a multiple of 320.
@@ -123,9 +124,9 @@ class Reframer:
     def skip(self, lost_samples: int) -> list[Frame | SourceGap]:
         """Move the stream on by samples that nobody delivered.
 
-        Zeros fill up the frame in the making and begin the one in which the stream resumes, so frames stay on their grid
-        and the position stays exact. Whole frames inside the hole are left out: hours of sleep must not come back as
-        hours of zeros.
+        Zeros fill up the frame in the making and begin the one in which the stream resumes, so frames stay on their
+        grid and the position stays exact. Whole frames inside the hole are left out: hours of sleep must not come
+        back as hours of zeros.
 
         Args:
             lost_samples: how many, 0 when that is unknown.

@@ -7,7 +7,7 @@ turn's work for the worker at its first pause. Nothing here computes for long: e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,6 +72,7 @@ class Loop:
         work: makes each turn's work; built from ``position`` so that grants see the stream's position.
         live: True when the source itself keeps real time (a microphone).
         on_open: called once the source is open, with what it says of itself.
+        on_close: ends effects that are still running, before the events are closed.
         tail_s: silence appended after a recording, so that its last turn closes as it would live.
     """
 
@@ -87,6 +88,7 @@ class Loop:
         work: Callable[[Callable[[], int]], TurnWork],
         live: bool,
         on_open: Callable[[Description], None] = lambda described: None,
+        on_close: Callable[[], Awaitable[None]] | None = None,
         tail_s: float = 1.5,
     ) -> None:
         self._source = source
@@ -98,6 +100,7 @@ class Loop:
         self._work = work(self.position)
         self._live = live
         self._on_open = on_open
+        self._on_close = on_close
         self._tail_frames = 0 if live else round(tail_s * SAMPLE_RATE_HZ / FRAME_SAMPLES)
         self._position = 0
         self._origin_s = 0.0
@@ -147,10 +150,21 @@ class Loop:
             self._drop_open("the loop failed")
             raise
         finally:
-            ended = self._end(reason)
-            await self._worker.aclose()
-            await self._source.aclose()
-            await self._log.aclose()
+            ended = await self._close_all(reason)
+        return ended
+
+    async def _close_all(self, reason: str) -> events.SessionEnded:
+        """Close in an order in which nothing is lost: work, effects, source, and the events last."""
+        closers = [self._worker.aclose, *([self._on_close] if self._on_close else []), self._source.aclose]
+        for close in closers:
+            try:
+                await close()
+            except Exception as error:
+                self._log.emit(
+                    events.Failed, self._position, where="closing", error=f"{type(error).__name__}: {error}"[:300]
+                )
+        ended = self._end(reason)
+        await self._log.aclose()
         return ended
 
     def submit_text(self, text: str) -> None:

@@ -1,8 +1,8 @@
 """One continuous resampler for a whole stream.
 
-Resampling each block from a cold start makes a click at every seam and drifts the length; one running filter does neither.
-The filter is soxr's "HQ" (linear phase, the pass band reaches 91 % of the lower rate's half), so file, pipe and microphone hear
-the same.
+Resampling each block from a cold start makes a click at every seam and drifts the length; one running filter does
+neither. The filter is soxr's "HQ" (linear phase, the pass band reaches 91 % of the lower rate's half), so file, pipe
+and microphone hear the same.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ NARROW_BAND_RATE_HZ = 8_000
 class StreamResampler:
     """Mono float32 at any rate to mono float32 at 16 kHz, block by block.
 
-    The result does not depend on the size of the blocks. The filter holds back up to about 40 ms from 44.1 and 48 kHz; ``finish``
-    lets that out, and then ``round(samples in * 16000 / rate)`` samples have come out, one more or less.
+    The result does not depend on the size of the blocks. The filter holds back up to 41 ms of audio from 44.1 kHz, 37 ms
+    from 48 kHz, nothing from 16 kHz; ``finish`` lets that out, and then ``round(samples in * 16000 / rate)`` samples have
+    come out, one more or less.
 
     Args:
         rate_hz: the input's rate.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +11,7 @@ import numpy.typing as npt
 from gate.evidence import DistanceVerdict, SpeakerEvidence, SpeakerVerdict
 from gate.repair import RepairState
 from gate.span import Span
-from models.protocols import Embedding, HeardSegment, ModelId
+from models.protocols import Embedding, HeardSegment, ModelId, SpeakerThresholds
 
 
 class OwnerMode(StrEnum):
@@ -23,14 +21,6 @@ class OwnerMode(StrEnum):
     """The wearer whose profile was given; without a profile, nobody."""
     INITIATOR = "initiator"
     """Whoever speaks first and near; fixed from then on."""
-
-
-class SpeakerThresholds(Protocol):
-    """Turns a cosine score into a verdict, given how much speech stood on either side."""
-
-    def verdict(self, score: float, reference_s: float, test_s: float) -> tuple[SpeakerVerdict, float, float]:
-        """The verdict, the score from which it is owner, and the score below which it is other."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +111,3 @@ def judge_speaker(
     score = float(np.dot(state.owner.vector, embedding.vector))
     verdict, owner_at, other_below = thresholds.verdict(score, state.owner.speech_s, test_s)
     return SpeakerEvidence(verdict, score, owner_at, other_below, span, embedding.note), state
-
-
-def worse(first: SpeakerEvidence, second: SpeakerEvidence) -> SpeakerEvidence:
-    """The less licensing of two speaker claims: other before unsure before owner, then the lower score."""
-    order = {SpeakerVerdict.OTHER: 0, SpeakerVerdict.UNSURE: 1, SpeakerVerdict.OWNER: 2}
-
-    def rank(evidence: SpeakerEvidence) -> tuple[int, float]:
-        return order[evidence.verdict], evidence.score if evidence.score is not None else -1.0
-
-    return min(first, second, key=rank)
-
-
-def segments_text(segments: Sequence[HeardSegment]) -> str:
-    """The words of some segments as one line."""
-    return " ".join(word.text for segment in segments for word in segment.words)

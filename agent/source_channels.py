@@ -82,7 +82,8 @@ def by_hand(channels: int, channel: int) -> ChannelChoice:
 def plain_mean(channels: int) -> ChannelChoice:
     """All channels alike."""
     everyone = tuple(range(channels))
-    return ChannelChoice(mean_of(channels, everyone), f"mean of {channels} channels" if channels > 1 else "mono, as it is")
+    rule = f"mean of {channels} channels" if channels > 1 else "mono, as it is"
+    return ChannelChoice(mean_of(channels, everyone), rule)
 
 
 def choose(covariance: npt.NDArray[np.float64]) -> ChannelChoice:
@@ -156,8 +157,8 @@ class FixedMixer:
 class LiveMixer:
     """Mixes a live stream by the channel rule, which it applies anew after every half second of sound.
 
-    It is slow to change its mind: only a choice that would be at least 3 dB louder than the present one replaces it, so a talker
-    between two good microphones never makes it flip. A change is faded over 10 ms.
+    It is slow to change its mind: only a choice that would be at least 3 dB louder than the present one replaces it,
+    so a talker between two good microphones never makes it flip. A change is faded over 10 ms.
 
     Args:
         channels: how many the blocks have.
@@ -167,7 +168,7 @@ class LiveMixer:
     _AUDIBLE_POWER = 1e-6
     """-60 dBFS: the channels' noise floors say nothing about which one carries the voice."""
     _LOUDER_BY_DB = 3.0
-    _FADE_PER_STRETCH = 0.9
+    _FADE_PER_STRETCH = 0.8
 
     def __init__(self, channels: int, rate_hz: int) -> None:
         self.choice = plain_mean(channels)

@@ -1,7 +1,8 @@
 """A recording as a source: whatever libsndfile reads, streamed, never loaded whole.
 
-The file is read twice. The first pass measures it (channel levels, peak, samples that are not numbers), so that the channel rule is
-applied to the whole recording and a file that must be refused is refused before its first frame. The second pass plays it.
+The file is read twice. The first pass measures it (channel levels, peak, samples that are not numbers), so that the
+channel rule is applied to the whole recording and a file that must be refused is refused before its first frame. The
+second pass plays it.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class FileSource:
             message = f"{self._path}: no permission to read it; check its mode and owner"
             raise SourceError(ErrorCode.NO_PERMISSION, message) from error
         except OSError as error:
-            raise SourceError(ErrorCode.UNREADABLE, f"{self._path}: cannot be read: {error.strerror or error}") from error
+            raise SourceError(ErrorCode.UNREADABLE, f"{self._path}: cannot be read ({error.strerror})") from error
         with self._reading:
             self._file = self._open_library_file(header)
             self._require_sane_header()
@@ -172,7 +173,7 @@ class FileSource:
                 return SourceError(ErrorCode.UNREADABLE, f"{name}: no audio format that can be read ({error})")
             return SourceError(ErrorCode.WRONG_KIND, f"{name}: {kind}")
         if header.fmt is None and header.cut_at is not None:
-            message = f"{name}: truncated header: the file ends inside the chunk at byte {header.cut_at}; fetch it again"
+            message = f"{name}: truncated header: the file ends in the chunk at byte {header.cut_at}; fetch it again"
             return SourceError(ErrorCode.TRUNCATED_HEADER, message)
         if header.fmt is None:
             missing = "no fmt chunk" if header.data else "no fmt and no data chunk"
@@ -180,8 +181,8 @@ class FileSource:
             return SourceError(ErrorCode.NO_FMT_CHUNK, message)
         if not header.data and header.unpadded is not None:
             message = (
-                f"{name}: the {header.unpadded!r} chunk has an odd length and no pad byte, so the chunks behind it cannot be "
-                "found; save it again without tags: ffmpeg -i FILE -map_metadata -1 out.wav"
+                f"{name}: the {header.unpadded!r} chunk has an odd length and no pad byte, so the chunks behind "
+                "it cannot be found; save it again without tags: ffmpeg -i FILE -map_metadata -1 out.wav"
             )
             return SourceError(ErrorCode.BROKEN_CHUNKS, message)
         if not header.data:
@@ -189,9 +190,9 @@ class FileSource:
             return SourceError(ErrorCode.NO_DATA_CHUNK, message)
         _, channels, rate_hz, _, _ = header.fmt
         if not channels:
-            return SourceError(ErrorCode.BAD_CHANNELS, f"{name}: the header says 0 channels; record or convert it again")
+            return SourceError(ErrorCode.BAD_CHANNELS, f"{name}: the header says 0 channels; record it again")
         if not rate_hz:
-            return SourceError(ErrorCode.BAD_RATE, f"{name}: the header says 0 Hz; record or convert it again")
+            return SourceError(ErrorCode.BAD_RATE, f"{name}: the header says 0 Hz; record it again")
         return SourceError(ErrorCode.UNREADABLE, f"{name}: WAV with a format that cannot be read ({error})")
 
     def _require_sane_header(self) -> None:
@@ -221,8 +222,8 @@ class FileSource:
     def _require_sane_samples(self, scan: _Scan) -> None:
         if scan.first_not_finite is not None:
             message = (
-                f"{self._path}: {scan.not_finite} of {scan.samples} samples are not numbers (NaN or infinity), the first at "
-                f"{scan.first_not_finite / self._file.samplerate:.3f} s; whatever wrote the file is broken: export it again"
+                f"{self._path}: {scan.not_finite} of {scan.samples} samples are not numbers (NaN, infinity), the first "
+                f"at {scan.first_not_finite / self._file.samplerate:.3f} s; what wrote it is broken: export it again"
             )
             raise SourceError(ErrorCode.NOT_FINITE, message)
         if scan.peak > MAX_PEAK:
@@ -276,7 +277,7 @@ class FileSource:
             )
             self._say(NoticeCode.HEADER_LIES, message, bytes=header.hidden_bytes, samples=scan.samples)
         if header.is_streamed:
-            message = f"the header does not know the length (a streamed recording); the file holds {scan.samples} samples"
+            message = f"the header does not know the length (it was streamed); the file holds {scan.samples} samples"
             self._say(NoticeCode.HEADER_LIES, message, samples=scan.samples)
         elif header.missing_bytes and frame_bytes:
             self._say_truncated(scan.samples, header.data[0][1] // frame_bytes)
@@ -286,7 +287,9 @@ class FileSource:
         elif frame_bytes and scan.samples != header.audio_bytes // frame_bytes and not self._closing.is_set():
             self._say_truncated(scan.samples, header.audio_bytes // frame_bytes, scan.failure)
         if header.riff_ends_early and not header.hidden_bytes:
-            message = f"the RIFF header says {header.riff_bytes} bytes, less than its own audio; the data chunk's size was used"
+            message = (
+                f"the RIFF header says {header.riff_bytes} bytes, less than its audio; the data chunk's size was used"
+            )
             self._say(NoticeCode.HEADER_LIES, message, riff_bytes=header.riff_bytes, samples=scan.samples)
         if header.claimed_block_align is not None:
             message = (

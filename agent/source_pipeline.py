@@ -1,15 +1,16 @@
 """From a device's or file's native blocks to frames: the steps that every source shares.
 
-Checks that samples are numbers within reason, mixes the channels, resamples with one continuous filter, limits to [-1, 1], cuts
-frames and counts every sample. A loss of any kind (driver overflow, sleep, samples that are not numbers) goes through
-one door, ``lose``: the filter is emptied, the stream moves on by the lost time, and a ``SourceGap`` says so.
+Checks that samples are numbers within reason, mixes the channels, resamples with one continuous filter, limits to
+[-1, 1], cuts frames and counts every sample. A loss of any kind (driver overflow, sleep, samples that are not
+numbers) goes through one door, ``lose``: the filter is emptied, the stream moves on by the lost time, and a
+``SourceGap`` says so.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from agent.frames import Reframer
+from agent.frames import Reframer, Samples
 from agent.resample import StreamResampler
 from agent.source_channels import Block, Mixer
 from agent.sources import ErrorCode, NoticeCode, SourceError, SourceItem, SourceNotice
@@ -26,7 +27,7 @@ _REPEAT_SAMPLES = 10 * SAMPLE_RATE_HZ
 
 
 class FaultCounter:
-    """Counts one kind of fault and says when to speak of it: at once, then with the running total every 10 s at most."""
+    """Counts one kind of fault and says when to speak of it: at once, then every 10 s of the stream at most."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -93,14 +94,14 @@ class SourcePipeline:
             SourceError: when a sample is far beyond full scale: the samples are not in [-1, 1].
         """
         items: list[SourceItem] = []
-        finite = np.isfinite(block).all(axis=1)
+        finite = np.logical_and.reduce(np.isfinite(block), axis=1)
         if finite.all():
             self._push_finite(block, items)
         else:
             edges = np.flatnonzero(np.diff(finite)) + 1
-            for part in np.split(np.arange(block.shape[0]), edges):
-                if finite[part[0]]:
-                    self._push_finite(block[part], items)
+            for part in np.split(block, edges):
+                if np.isfinite(part[0]).all():
+                    self._push_finite(part, items)
                 else:
                     self._not_finite.add(part.shape[0])
                     items += self.lose(round(part.shape[0] * SAMPLE_RATE_HZ / self._resampler.rate_hz))
@@ -108,7 +109,7 @@ class SourcePipeline:
         return items
 
     def lose(self, lost_samples: int) -> list[SourceItem]:
-        """Move the stream on by 16 kHz samples that nobody delivered; 0 when something was lost but not known how much."""
+        """Move the stream on by 16 kHz samples that nobody delivered; 0 when it is not known how many were lost."""
         rest = self._limited(self._resampler.finish())
         return [*self._reframer.push(rest), *self._reframer.skip(lost_samples)]
 
@@ -146,8 +147,8 @@ class SourcePipeline:
         if self._zeros_s >= ZEROS_S and not self._zeros_said:
             self._zeros_said = True
             message = (
-                f"only zeros for {ZEROS_S:.0f} s: permission or muted? Allow this program to use the microphone, unmute it, "
-                "or choose another device"
+                f"only zeros for {ZEROS_S:.0f} s: permission or muted? Allow this program to use the microphone, "
+                "unmute it, or choose another device"
             )
             items.append(SourceNotice(NoticeCode.ONLY_ZEROS, message, self.position, {"seconds": ZEROS_S}))
 
@@ -164,9 +165,10 @@ class SourcePipeline:
         return notices
 
     @staticmethod
-    def _limited(samples: np.ndarray) -> np.ndarray:
+    def _limited(samples: Samples) -> Samples:
         """Limit to [-1, 1]; the filter overshoots at the edges of clipped speech."""
-        return np.clip(samples, -1.0, 1.0)
+        limited: Samples = np.clip(samples, np.float32(-1.0), np.float32(1.0))
+        return limited
 
 
 def over_range_message(peak: float) -> str:

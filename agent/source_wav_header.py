@@ -1,9 +1,9 @@
 """What a WAV file's header claims, and where it contradicts the file.
 
-libsndfile reads samples well and silently: a file cut in half is simply shorter, a recorder's unfinished header makes an
-hour of speech empty. Those silences are wrong verdicts waiting to happen, so the chunk list is walked here too, by hand,
-and every contradiction is named. Layout: RIFF ("Multimedia Programming Interface and Data Specifications 1.0", 1991) and
-Microsoft's WAVEFORMATEX.
+libsndfile reads samples well and silently: a file cut in half is simply shorter, a recorder's unfinished header makes
+an hour of speech empty. Those silences are wrong verdicts waiting to happen, so the chunk list is walked here too, by
+hand, and every contradiction is named. Layout: RIFF ("Multimedia Programming Interface and Data Specifications 1.0",
+1991) and Microsoft's WAVEFORMATEX.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where audio comes from: one protocol for microphone, file, pipe and script, and the items that a source yields.
 
-A source is an async iterator over frames, gaps and notices. It never reads a clock; a source that has to wait or to tell
-elapsed time is given one. Pacing a recording is the loop's business: a file yields as fast as it is asked.
+A source is an async iterator over frames, gaps and notices. It never reads a clock; a source that has to wait or to
+tell elapsed time is given one. Pacing a recording is the loop's business: a file yields as fast as it is asked.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ __all__ = [
     "Frame",
     "NoticeCode",
     "Script",
+    "ScriptEntry",
     "ScriptedSource",
     "Silence",
     "Source",
@@ -176,7 +177,8 @@ class Silence:
     seconds: float
 
 
-Script = Sequence[Samples | Silence | SourceNotice | SourceGap | Exception]
+ScriptEntry = Samples | Silence | SourceNotice | SourceGap | Exception
+Script = Sequence[ScriptEntry]
 
 
 class ScriptedSource:
@@ -219,7 +221,7 @@ class ScriptedSource:
         for frame in reframer.finish():
             yield frame
 
-    def _play(self, entry: Samples | Silence | SourceNotice | SourceGap | Exception, reframer: Reframer) -> list[SourceItem]:
+    def _play(self, entry: ScriptEntry, reframer: Reframer) -> list[SourceItem]:
         if isinstance(entry, Exception):
             raise entry
         if isinstance(entry, Silence):

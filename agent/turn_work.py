@@ -15,7 +15,7 @@ from agent.eventlog import EventLog
 from agent.hearing import Ears, Segment, command_span, segments_of
 from agent.records import decided_fields
 from agent.requests import Compute, Computed, Confirm, Launch
-from agent.session import OwnerMode, OwnerReference, SessionState, SpeakerThresholds, judge_speaker
+from agent.session import OwnerMode, OwnerReference, SessionState, judge_speaker
 from agent.frames import Samples
 from agent.worker import Work
 from gate.actions import ActionKind, ToolAction
@@ -46,6 +46,7 @@ from models.protocols import (
     PolicyInput,
     PolicyOutput,
     ProximityTrack,
+    SpeakerThresholds,
     SpeakerTrack,
 )
 
@@ -65,23 +66,23 @@ class DistanceThresholds(Protocol):
     def far_below(self) -> float: ...
 
 
-class ExecutionRecord(Protocol):
+class Execution(Protocol):
     """How a call ended, as the executor reports it."""
 
     @property
-    def outcome(self) -> str: ...
+    def state(self) -> str: ...
 
     @property
     def detail(self) -> str: ...
 
     @property
-    def result(self) -> str: ...
+    def summary(self) -> str: ...
 
 
 class Execute(Protocol):
     """The one choke point for effects (``tools.executor``)."""
 
-    async def __call__(self, call: ToolCall, grant: Grant, *, now_sample: int) -> ExecutionRecord:
+    async def __call__(self, call: ToolCall, grant: Grant, *, now_sample: int) -> Execution:
         """Run a call on a grant."""
         ...
 
@@ -170,7 +171,7 @@ class TurnWork:
         log: where events go.
         position: the stream's position in samples, now.
         question: a question about the recording, asked as text beside it, or None.
-        tools_off: why tools are off, or empty.
+        tools_off: says why tools are off at that moment, or the empty string.
         limits: time limits of stages.
     """
 
@@ -187,7 +188,7 @@ class TurnWork:
     log: EventLog
     position: Callable[[], int]
     question: str | None = None
-    tools_off: str = ""
+    tools_off: Callable[[], str] = lambda: ""
     limits: Limits = Limits()
 
     # A turn of audio ----------------------------------------------------------------------------------------------
@@ -417,9 +418,8 @@ class TurnWork:
         if merged is not None:
             proposal = replace(proposal, parsed=merged.action, failure=None, detail="completes the pending call")
             evidence = merged.evidence
-        facts = SessionFacts(self.box.state.owner is not None, end_sample, self.tools_off, self.question is not None)
-        if self.execute is None and not self.tools_off:
-            facts = replace(facts, tools_off="nothing can execute them")
+        tools_off = self.tools_off() or ("" if self.execute is not None else "nothing can execute them")
+        facts = SessionFacts(self.box.state.owner is not None, end_sample, tools_off, self.question is not None)
         decision = decide(proposal, evidence, facts, self.thresholds, self.catalogue)
         repair, decision = after_decision(repair, decision, end_sample, self.repair)
         self.box.state = replace(self.box.state, repair=repair)
@@ -442,13 +442,15 @@ class TurnWork:
         assert execute is not None, "without an executor tools are off, and off is never Tool"
 
         def done(value: object, error: BaseException | None, at_s: float) -> None:
-            outcome, detail, result = "outcome_unknown", _describe(error) if error else "", ""
-            if error is None:
-                outcome = str(getattr(value, "outcome", "outcome_unknown"))
-                detail, result = str(getattr(value, "detail", "")), str(getattr(value, "result", ""))
+            record = cast(Execution, value)
+            outcome, detail, summary = (
+                ("outcome_unknown", _describe(error), "")
+                if error is not None
+                else (str(record.state), record.detail, record.summary)
+            )
             self.log.emit(
                 events.Executed, end_sample, clock_s=at_s, turn=turn_id, tool=call.name, params=dict(call.params),
-                outcome=outcome, detail=detail, result=result,
+                outcome=outcome, detail=detail, summary=summary,
             )  # fmt: skip
 
         yield Launch(lambda: execute(call, grant, now_sample=self.position()), done)

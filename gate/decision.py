@@ -8,6 +8,7 @@ asked for again, not guessed. Comparisons are written so that NaN and None fail 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gate.actions import (
@@ -19,10 +20,11 @@ from gate.actions import (
     ToolAction,
     Unparseable,
 )
-from gate.catalogue import CallFault, Catalogue, ParamFacts, ParamKind, ToolCall, ToolFacts
+from gate.catalogue import CallFault, Catalogue, ParamFacts, ParamKind, Risk, ToolCall, ToolFacts
 from gate.evidence import DistanceVerdict, Evidence, Modality, SpeakerVerdict, Word
 from gate.grants import Grant, _mint
-from gate.grounding import ground_number, ground_text
+from gate.grounding import ground_choice, ground_number, ground_text
+from gate.phrasing import is_question_about_state
 from gate.reasons import Reason
 from gate.thresholds import RiskThresholds, Thresholds
 
@@ -90,12 +92,14 @@ class Decision:
     grant: Grant | None = field(default=None, repr=False)
 
 
+_ROUNDING = 1e-3
 _RETRY_NEARER = "Please say it again, closer to me."
 _RETRY = "Please say it again."
 
 
 def _at_least(value: float | None, bound: float) -> bool:
-    return value is not None and math.isfinite(value) and value >= bound
+    """Whether a score is known, and high enough. A score above 1 is no score: cosines and probabilities end there."""
+    return value is not None and math.isfinite(bound) and bound <= value <= 1.0 + _ROUNDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,10 @@ class _Case:
         if evidence.modality is Modality.TEXT:
             return None
         speaker, near = evidence.speaker, evidence.proximity
+        for name, span in (("speaker", speaker.span), ("distance", near.span)):
+            if not span.overlap(evidence.span):
+                reason = Reason.SPEAKER_UNSURE if name == "speaker" else Reason.DISTANCE_UNSURE
+                return self.pardon(reason, _RETRY, f"the {name} was measured on other samples", call)
         if speaker.verdict is not SpeakerVerdict.OWNER or not _at_least(
             speaker.score, speaker.owner_at + demands.owner_margin
         ):
@@ -183,17 +191,24 @@ class _Case:
         facts = tool.param(problem.param) if tool and problem.param else None
         if reason is Reason.ARGUMENT_MISSING and self.evidence.damage:
             reason = Reason.ARGUMENT_MASKED
-        return self.pardon(reason, facts.ask if facts else _RETRY, problem.detail, call, facts.name if facts else None)
+        if facts is None:
+            return self.pardon(reason, _RETRY, problem.detail, call)
+        return self._ask(reason, facts, call, problem.detail)
 
     def doubt_about_words(self, tool: ToolFacts, call: ToolCall, demands: RiskThresholds) -> Decision | None:
         """A Pardon when an argument was not heard, was covered, or was heard badly, or None."""
         evidence = self.evidence
+        if not evidence.words:
+            return self.pardon(Reason.MISHEARD, _RETRY, "a call without a single heard word", call)
         for facts in tool.params:
             if facts.name not in call.params or call.params[facts.name] is None:
                 continue
             carriers = self._carriers(facts, call.params[facts.name])
             if carriers is None:
                 return self._ask(Reason.ARGUMENT_UNHEARD, facts, call, f"{facts.name} is in no heard word")
+            if not carriers and evidence.damage:
+                # Said in other words, or covered by the damage and guessed: nobody can tell.
+                return self._ask(Reason.ARGUMENT_MASKED, facts, call, f"{facts.name} may lie under damage")
             for word in carriers:
                 for stretch in evidence.damage or ():
                     reach = self.thresholds.mask_reach_samples
@@ -206,10 +221,12 @@ class _Case:
                 if not _at_least(word.probability, demands.word_probability_at_least):
                     detail = f"{word.text!r} heard with probability {word.probability:.2f}"
                     return self._ask(Reason.ARGUMENT_UNCLEAR, facts, call, detail)
-        if evidence.modality is Modality.TEXT or not demands.refuse_any_damage:
+        if evidence.modality is Modality.TEXT:
             return None
         if evidence.damage is None:
             return self.pardon(Reason.COMMAND_DAMAGED, _RETRY, "damage could not be measured", call)
+        if not demands.refuse_any_damage:
+            return None
         for stretch in evidence.damage:
             if stretch.span.overlap(evidence.span):
                 where = f"{stretch.kind} at {stretch.span.start_s:.2f}-{stretch.span.end_s:.2f} s"
@@ -222,15 +239,31 @@ class _Case:
         return self.pardon(reason, facts.ask, detail, kept, facts.name)
 
     def _carriers(self, facts: ParamFacts, value: object) -> tuple[Word, ...] | None:
-        """The words that carry an argument; empty for kinds that words do not spell (a choice); None when unheard."""
-        words = self.evidence.words
-        if facts.kind is ParamKind.TEXT:
-            return ground_text(value, words) if isinstance(value, str) else None
-        if facts.kind in (ParamKind.NUMBER, ParamKind.INTEGER):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                return None
-            return ground_number(float(value), words)
-        return ()
+        """The words that carry an argument; empty when words need not spell it; None when it was not heard."""
+        turns = self.evidence.words_by_turn
+        match facts.kind:
+            case ParamKind.BOOLEAN:
+                return ()
+            case ParamKind.TEXT if isinstance(value, str):
+                return _first_found(ground_text(value, words) for words in turns)
+            case ParamKind.NUMBER | ParamKind.INTEGER if isinstance(value, int | float) and not isinstance(value, bool):
+                try:
+                    number = float(value)
+                except OverflowError:
+                    return None
+                return _first_found(ground_number(number, words) for words in turns)
+            case ParamKind.CHOICE if isinstance(value, str):
+                named = _first_found(ground_choice(value, words) for words in turns)
+                if named is not None:
+                    return named
+                others = [choice for choice in facts.choices if choice != value]
+                contradicted = any(ground_choice(other, words) is not None for other in others for words in turns)
+                return None if contradicted else ()
+        return None
+
+
+def _first_found(runs: Iterable[tuple[Word, ...] | None]) -> tuple[Word, ...] | None:
+    return next((run for run in runs if run is not None), None)
 
 
 def decide(
@@ -284,13 +317,18 @@ def _after_failure(case: _Case, failure: Reason) -> Decision:
 def _decide_tool(case: _Case, call: ToolCall) -> Decision:
     if case.session.tools_off:
         return case.mute(Reason.TOOLS_OFF, case.session.tools_off, call)
+    expires_sample = case.evidence.span.end_sample + case.thresholds.grant_life_samples
+    if not case.session.now_sample <= expires_sample:
+        return case.mute(Reason.STALE, f"the turn ended {case.evidence.span.end_s:.1f} s into the stream", call)
     faulty = case.fault_of_call(call)
     tool = case.catalogue.find(call.name)
     # The least demanding class stands in for a tool that does not exist: the call ends in a Pardon either way.
-    demands = case.thresholds.by_risk[tool.risk] if tool else next(iter(case.thresholds.by_risk.values()))
+    demands = case.thresholds.by_risk[tool.risk if tool else min(Risk)]
     doubt = case.doubt_about_source(demands, call)
     if doubt is not None:
         return doubt
+    if is_question_about_state(case.evidence.words_by_turn[0]):
+        return case.pardon(Reason.QUESTION, "What should I do?", f"{call.name} changes something", call)
     if faulty is not None:
         return faulty
     assert tool is not None, "a call without faults names a tool"
@@ -298,6 +336,9 @@ def _decide_tool(case: _Case, call: ToolCall) -> Decision:
     if doubt is not None:
         return doubt
     evidence = case.evidence
-    grant = _mint(evidence.turn_id, call, evidence.span, case.session.now_sample + case.thresholds.grant_life_samples)
+    try:
+        grant = _mint(evidence.turn_id, call, evidence.span, expires_sample)
+    except ValueError as error:
+        return case.pardon(Reason.ARGUMENT_REFUSED, _RETRY, str(error), call)
     reason = Reason.TYPED if evidence.modality is Modality.TEXT else Reason.LICENSED
     return Decision(ActionKind.TOOL, reason, evidence, case.proposal, call=call, grant=grant)

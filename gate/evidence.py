@@ -131,9 +131,10 @@ class Evidence:
         speaker: whose voice the *command span* holds.
         proximity: how near it was.
         damage: damaged stretches, or None when damage could not be measured.
-        overlapped: True when two voices sound at once in the span, None when not measured.
+        overlapped: True when two voices sound at once in the span; None when only the damage ear's ``VOICES`` tell.
         own_voice: True when the span is, or overlaps, the gate's own playback.
         source_gap: True when the source lost samples inside the span.
+        turn_starts: in evidence that a repair has joined from several turns, the index of each later turn's first word.
     """
 
     turn_id: str
@@ -146,6 +147,14 @@ class Evidence:
     overlapped: bool | None = None
     own_voice: bool = False
     source_gap: bool = False
+    turn_starts: tuple[int, ...] = ()
+
+    @property
+    def words_by_turn(self) -> tuple[tuple[Word, ...], ...]:
+        """The words of each turn, the latest turn first. What is said in one turn does not run on into the next."""
+        edges = (0, *self.turn_starts, len(self.words))
+        parts = [self.words[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+        return tuple(reversed(parts))
 
     @property
     def transcript(self) -> str:

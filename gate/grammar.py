@@ -35,12 +35,19 @@ TOOL_CLOSE = "</|TOOL|>"
 PARDON = "Pardon?"
 MAX_CHARS = 16_384
 """Longer outputs are refused unread: an endless generation is a fault, not an answer."""
+MAX_DEPTH = 8
+"""How deep lists and objects may nest in a call. No tool needs more, and whatever walks a call may then recurse."""
 
 _MUTE_RE = re.compile(r"\[\s*mute\s*\]", re.IGNORECASE)
 _PARDON_RE = re.compile(r"pardon\s*\?", re.IGNORECASE)
-_TERMINATOR_RE = re.compile(r"(?:<\|(?:im_end|endoftext|eot_id|EOT|im_kimia_text_eos|im_msg_end)\|>|</s>)\s*$")
+_TERMINATORS = (
+    "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|EOT|>", "<|end|>", "<|im_kimia_text_eos|>",
+    "<|im_msg_end|>", "<end_of_turn>", "</s>",
+)  # fmt: skip
 _SPECIAL_RE = re.compile(r"<\|[^|<>]*\|>|</s>|<s>")
-_BARE_CALL_RE = re.compile(r'"(?:name|function|tool)"\s*:\s*"[^"]*"\s*,\s*"(?:params|arguments|parameters|args)"\s*:')
+# Either key alone may stand in an answer; both together are a call in some other grammar.
+_NAME_KEY_RE = re.compile(r"""["'](?:name|function|tool|tool_name)["']\s*:""")
+_PARAMS_KEY_RE = re.compile(r"""["'](?:params|arguments|parameters|args)["']\s*:""")
 _LITERALS = frozenset({"null", "none", "[]", "{}", '""', "true", "false"})
 
 
@@ -139,7 +146,34 @@ def _read_call(body: str) -> ToolCall | Unparseable:
         return Unparseable(ParseFault.WRONG_SHAPE, '"name" must be a non-empty string')
     if not isinstance(params, dict):
         return Unparseable(ParseFault.WRONG_SHAPE, f'"params" must be an object, not {type(params).__name__}')
-    return ToolCall(name, params)
+    if _depth(params) > MAX_DEPTH:
+        return Unparseable(ParseFault.WRONG_SHAPE, f"arguments nested deeper than {MAX_DEPTH}")
+    call = ToolCall(name, params)
+    if not _is_unicode(_canonical(call)):
+        return Unparseable(ParseFault.WRONG_SHAPE, "half a surrogate pair is no character")
+    return call
+
+
+def _depth(value: object) -> int:
+    """Levels of lists and objects, counted without recursion: the parser lets some hundreds through."""
+    depth = 0
+    level = [value]
+    while holders := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [item for holder in holders for item in (holder.values() if isinstance(holder, dict) else holder)]
+    return depth
+
+
+def _canonical(call: ToolCall) -> str:
+    return json.dumps({"name": call.name, "params": dict(call.params)}, ensure_ascii=False, allow_nan=False)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read_calls(text: str) -> Parsed:
@@ -154,7 +188,8 @@ def _read_calls(text: str) -> Parsed:
         call = _read_call(text[start + len(TOOL_OPEN) : end])
         if isinstance(call, Unparseable):
             return call
-        if call not in calls:  # the same call twice in one text is one call
+        # The same call twice in one text is one call. Compared as text: in Python 1, 1.0 and True are equal.
+        if _canonical(call) not in map(_canonical, calls):
             calls.append(call)
         position = end + len(TOOL_CLOSE)
     outside.append(text[position:])
@@ -177,9 +212,9 @@ def parse(text: str) -> Parsed:
     """
     if len(text) > MAX_CHARS:
         return Unparseable(ParseFault.TOO_LONG, f"{len(text)} characters, at most {MAX_CHARS}")
-    text = text.strip()
-    while (shorter := _TERMINATOR_RE.sub("", text)) != text:
-        text = shorter.strip()
+    if not _is_unicode(text):
+        return Unparseable(ParseFault.WRONG_SHAPE, "half a surrogate pair is no character")
+    text = _without_terminators(text)
     if TOOL_OPEN not in text and not _SPECIAL_RE.sub("", text).strip():
         return Unparseable(ParseFault.EMPTY, "no text")
     if text.casefold() in _LITERALS:
@@ -188,16 +223,25 @@ def parse(text: str) -> Parsed:
     bare = _without_call_bodies(text)
     if _MUTE_RE.search(bare):
         return MuteAction()
-    if pardon := _PARDON_RE.match(text):
-        question = _without_call_bodies(text[pardon.end() :]).replace(TOOL_OPEN, "").replace(TOOL_CLOSE, "")
+    # "Pardon?" inside of an answer may be quoted; beside a call it takes the call back.
+    if pardon := _PARDON_RE.search(bare) if TOOL_OPEN in text else _PARDON_RE.match(text):
+        # A blank in place of each mark, or what is left could close up into a mark.
+        question = bare[pardon.end() :].replace(TOOL_OPEN, " ").replace(TOOL_CLOSE, " ")
         return PardonAction(" ".join(question.split()))
     if TOOL_OPEN in text:
         return _read_calls(text)
     if TOOL_CLOSE in text:
         return Unparseable(ParseFault.TRUNCATED, f"{TOOL_CLOSE} without {TOOL_OPEN}")
-    if _BARE_CALL_RE.search(text):
+    if _NAME_KEY_RE.search(text) and _PARAMS_KEY_RE.search(text):
         return Unparseable(ParseFault.NONCANONICAL_CALL, "a call outside the grammar's marks")
     return AnswerAction(text)
+
+
+def _without_terminators(text: str) -> str:
+    text = text.strip()
+    while ending := next((mark for mark in _TERMINATORS if text.endswith(mark)), ""):
+        text = text.removesuffix(ending).rstrip()
+    return text
 
 
 def _without_call_bodies(text: str) -> str:
@@ -219,14 +263,17 @@ def render(action: Action) -> str:
     """Write an action canonically, so that ``parse(render(action)) == action`` for every action ``parse`` returns.
 
     Raises:
-        ValueError: when the arguments hold a value that JSON cannot carry, or an answer would read as another action.
+        ValueError: when the arguments hold a value that JSON cannot carry, an answer would read as another action, or the
+            canonical form is longer than ``MAX_CHARS``.
     """
     match action:
         case MuteAction():
             return MUTE
         case ToolAction(call):
-            body = json.dumps({"name": call.name, "params": dict(call.params)}, ensure_ascii=False, allow_nan=False)
-            return f"{TOOL_OPEN}{body}{TOOL_CLOSE}"
+            try:
+                text = f"{TOOL_OPEN}{_canonical(call)}{TOOL_CLOSE}"
+            except (TypeError, RecursionError) as error:
+                raise ValueError(f"arguments are not JSON: {error}") from error
         case PardonAction(question):
             text = f"{PARDON} {question}".strip()
         case AnswerAction(answer):

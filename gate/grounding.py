@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-import unicodedata
+import math
 from collections.abc import Sequence
 
-from text_to_num import text2num
-
 from gate.evidence import Word
+from gate.spoken import FILLERS, SpokenToken, tokens
 
 _ARTICLES = frozenset({"a", "an"})
+_SKIPPED = FILLERS | _ARTICLES | {"the"}
+"""What may stand between two words of an argument without changing what it says."""
+_NEGATIONS = frozenset(
+    {"not", "never", "without", "dont", "doesnt", "didnt", "isnt", "arent", "wasnt", "werent", "wont", "cant", "cannot"}
+)
+_CORRECTIONS = frozenset({"no", "nope", "sorry", "actually", "rather", "wait", "correction", "mean", "scratch"})
+"""Between two numbers, these take the first one back."""
+_NOT_ONE = frozenset({"few", "couple", "lot", "bunch", "bit", "number", "pair", "little", "while", "good", "great"})
+"""After an article, these make it mean something else than one."""
+_CURRENCIES = frozenset({"dollars", "euros", "pounds", "yen", "yuan", "rupees", "francs", "pesos", "won"})
+"""What may follow the number in a phrase that is nothing but a number."""
+_MASK = "[?]"
+"""How a masked stretch is written to the policy; no value may hold it."""
 
 
 def normal_form(text: str) -> tuple[str, ...]:
-    """Tokens of ``text`` for comparison: NFKC, casefolded, punctuation gone, possessive and currency signs dropped.
+    """Tokens of ``text`` for comparison: NFKC, casefolded, punctuation and possessive endings gone, numbers in digits.
 
-    "Seven", "7", "$7" and "seven," compare equal: number words become digits.
+    "Seven", "7" and "seven," compare equal, and so do "7:30" and "seven thirty", or "$60" and "sixty dollars". A number is
+    always one token: "two hundred fifty" holds no "fifty". Accents and vowel signs are kept, for they tell names apart.
     """
-    tokens: list[str] = []
-    for raw in unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'").split():
-        token = raw.removesuffix("'s") if raw.endswith("'s") else raw
-        token = "".join(
-            char
-            for index, char in enumerate(token)
-            if char.isalnum() or (char in ".:,'" and 0 < index < len(token) - 1 and token[index + 1].isalnum())
-        )
-        token = token.replace("'", "")
-        if token and all(char.isdigit() or char in ".,:" for char in token):
-            token = token.replace(",", "")
-            if token.count(".") == 1:
-                token = token.rstrip("0").rstrip(".")
-        if token:
-            tokens.append(_digits(token))
-    return tuple(tokens)
-
-
-def _digits(token: str) -> str:
-    if not token.isalpha() or len(token) < 3:
-        return token
-    try:
-        return str(text2num(token, "en"))
-    except ValueError:
-        return token
+    return tuple(token.text for token in tokens(text.split()))
 
 
 def ground_text(value: str, words: Sequence[Word]) -> tuple[Word, ...] | None:
@@ -49,43 +38,84 @@ def ground_text(value: str, words: Sequence[Word]) -> tuple[Word, ...] | None:
 
     Args:
         value: the argument.
-        words: the heard words, in order.
+        words: the heard words, in order, of one turn.
 
     Returns:
-        The shortest, then latest, run of words that holds every token of the value in order, with at most one other
-        word between two tokens (a filler); None when there is no such run. The latest wins because a speaker who
-        corrects herself means the last version.
+        The shortest, then latest, run of words that says the value, with nothing between its tokens but fillers, articles
+        and repetitions; None when there is no such run. A run that cuts a number or leaves out the "not" before it does
+        not count: it would say something else. The latest wins because a speaker who corrects herself means the last
+        version.
     """
     wanted = normal_form(value)
-    if not wanted:
+    if not wanted or _MASK in value:
         return None
-    heard: list[tuple[str, int]] = [
-        (token, index) for index, word in enumerate(words) for token in normal_form(word.text)
-    ]
+    heard = tokens([word.text for word in words])
     best: tuple[int, int] | None = None
     for start in range(len(heard)):
         end = _match_from(heard, start, wanted)
-        if end is not None:
-            run = (heard[start][1], heard[end][1])
-            if best is None or run[1] - run[0] <= best[1] - best[0]:
-                best = run
+        if end is None or _negated(heard, start):
+            continue
+        run = (heard[start].first, heard[end].last)
+        if best is None or run[1] - run[0] <= best[1] - best[0]:
+            best = run
     if best is None:
         return None
     return tuple(words[best[0] : best[1] + 1])
 
 
-def _match_from(heard: Sequence[tuple[str, int]], start: int, wanted: Sequence[str]) -> int | None:
-    if heard[start][0] != wanted[0]:
+def _match_from(heard: Sequence[SpokenToken], start: int, wanted: Sequence[str]) -> int | None:
+    if heard[start].text != wanted[0]:
         return None
     position = start
     for token in wanted[1:]:
-        for step in (1, 2):
-            if position + step < len(heard) and heard[position + step][0] == token:
-                position += step
-                break
-        else:
+        spoken = heard[position].text
+        position += 1
+        while position < len(heard) and heard[position].text != token:
+            if heard[position].text not in _SKIPPED and heard[position].text != spoken:
+                return None
+            position += 1
+        if position == len(heard):
             return None
     return position
+
+
+def _negated(heard: Sequence[SpokenToken], start: int) -> bool:
+    before = start - 1
+    while before >= 0 and heard[before].text in _SKIPPED:
+        before -= 1
+    return before >= 0 and heard[before].text in _NEGATIONS
+
+
+def ground_choice(value: str, words: Sequence[Word]) -> tuple[Word, ...] | None:
+    """The heard words that name a choice ("turn_off" in "turn the lamp off").
+
+    Args:
+        value: one of a parameter's choices.
+        words: the heard words, in order, of one turn.
+
+    Returns:
+        The words, which may stand up to six words apart; None when the choice was not named. A person may well say a choice
+        in words that are not its name, so None does not prove that it was invented.
+    """
+    spelled = value.replace("_", " ")
+    run = ground_text(spelled, words)
+    if run is not None:
+        return run
+    wanted = normal_form(spelled)
+    heard = tokens([word.text for word in words])
+    for start in range(len(heard) - 1, -1, -1):
+        if not wanted or heard[start].text != wanted[0] or _negated(heard, start):
+            continue
+        found = [start]
+        for token in wanted[1:]:
+            ahead = range(found[-1] + 1, min(len(heard), found[-1] + 8))
+            at = next((index for index in ahead if heard[index].text == token), None)
+            if at is None:
+                break
+            found.append(at)
+        else:
+            return tuple(word for index in found for word in words[heard[index].first : heard[index].last + 1])
+    return None
 
 
 def ground_number(value: float, words: Sequence[Word]) -> tuple[Word, ...] | None:
@@ -93,28 +123,69 @@ def ground_number(value: float, words: Sequence[Word]) -> tuple[Word, ...] | Non
 
     Args:
         value: the argument.
-        words: the heard words, in order.
+        words: the heard words, in order, of one turn.
 
     Returns:
-        The words, the longest phrase first ("two hundred fifty" before "fifty"); for 1 also a lone "a" or "an".
-        None when the number was not said.
+        The words of the latest number with that value. For 1, without such a number, every "a" and "an" that can mean one.
+        None when the number was not said, was only part of a larger one, can be read in two ways, was negated, or was
+        taken back ("sixty, no, seventy").
     """
-    for length in range(min(8, len(words)), 0, -1):
-        for start in range(len(words) - length, -1, -1):
-            run = words[start : start + length]
-            if spoken_number(" ".join(word.text for word in run)) == value:
-                return tuple(run)
+    if not math.isfinite(value):
+        return None
+    heard = tokens([word.text for word in words])
+    for index in range(len(heard) - 1, -1, -1):
+        token = heard[index]
+        if token.value is not None and float(token.value) == value and not _negated(heard, index):
+            return None if _taken_back(heard, index) else tuple(words[token.first : token.last + 1])
     if value == 1:
-        for word in reversed(words):
-            if "".join(char for char in word.text.casefold() if char.isalpha()) in _ARTICLES:
-                return (word,)
+        ones = [token.first for index, token in enumerate(heard) if _means_one(heard, index)]
+        return tuple(words[index] for index in ones) or None
     return None
+
+
+def _taken_back(heard: Sequence[SpokenToken], index: int) -> bool:
+    later = [at for at in range(index + 1, len(heard)) if heard[at].number]
+    if not later:
+        return False
+    between = [token.text for token in heard[index + 1 : later[-1]]]
+    return any(text in _CORRECTIONS for text in between) or any(
+        pair in (("make", "it"), ("make", "that")) for pair in zip(between, between[1:], strict=False)
+    )
+
+
+def _means_one(heard: Sequence[SpokenToken], index: int) -> bool:
+    if heard[index].text not in _ARTICLES:
+        return False
+    following = next((token for token in heard[index + 1 :] if token.text not in FILLERS), None)
+    return following is not None and not following.number and following.text not in _NOT_ONE
 
 
 def spoken_number(phrase: str) -> float | None:
     """The number that a whole phrase says ("sixty", "$1,250.50", "two hundred and five"), or None."""
-    compact = phrase.strip().strip("?!.,;:").replace("$", "").replace("€", "").replace("£", "").replace("%", "")
-    try:
-        return float(compact.replace(",", "")) if compact[:1].isdigit() else float(text2num(compact.casefold(), "en"))
-    except ValueError:
+    said = [token for token in tokens(phrase.split()) if token.text not in FILLERS]
+    if not said or any(token.text not in _CURRENCIES for token in said[1:]) or said[0].value is None:
         return None
+    return float(said[0].value)
+
+
+def last_number(words: Sequence[Word]) -> float | None:
+    """The one number that some words give, after corrections.
+
+    Args:
+        words: an answer to "how much?", in order.
+
+    Returns:
+        The last number, when all numbers before it are the same or were taken back, and each can be read in one way only;
+        otherwise None.
+    """
+    heard = tokens([word.text for word in words])
+    numbers = [index for index, token in enumerate(heard) if token.number]
+    if not numbers:
+        return None
+    last = heard[numbers[-1]].value
+    if last is None or _negated(heard, numbers[-1]):
+        return None
+    for index in numbers[:-1]:
+        if heard[index].value != last and not _taken_back(heard, index):
+            return None
+    return float(last)

@@ -41,6 +41,7 @@ class Reason(StrEnum):
     ARGUMENT_UNCLEAR = "argument_unclear"
     COMMAND_DAMAGED = "command_damaged"
     MISHEARD = "misheard"
+    QUESTION = "question"
 
     @property
     def sentence(self) -> str:
@@ -79,4 +80,5 @@ _SENTENCES: dict[Reason, str] = {
     Reason.ARGUMENT_UNCLEAR: "An argument was heard too unclearly.",
     Reason.COMMAND_DAMAGED: "Part of a consequential command was covered.",
     Reason.MISHEARD: "The words did not come through.",
+    Reason.QUESTION: "It was asked, not told.",
 }

@@ -157,7 +157,7 @@ class Downloader:
             response.close()
         return body, response.headers.get("content-type", "").partition(";")[0].strip().lower(), str(response.url)
 
-    def download(self, url: str, target: Path, sha256: str | None, progress: PullProgress) -> None:
+    def download(self, url: str, target: Path, sha256: str | None, label: str, progress: PullProgress) -> None:
         """Fetch one large file to ``target``, or leave nothing there.
 
         Bytes gather in ``target`` + ``.part``, which a later call resumes. A part is only ever resumed when the whole
@@ -167,6 +167,7 @@ class Downloader:
             url: its address.
             target: the final path, on a directory that exists; it appears by one rename.
             sha256: what the whole must be, or None when nobody has said.
+            label: what a person calls it.
             progress: told of bytes as they are on disk.
 
         Raises:
@@ -182,7 +183,7 @@ class Downloader:
         while True:
             before_bytes = part.stat().st_size if part.exists() else 0
             try:
-                digest, announced = self._attempt(url, part, target.name, progress)
+                digest, announced = self._attempt(url, part, label, progress)
             except ModelError as error:
                 if error.code is ModelFault.DISK_FULL:
                     part.unlink(missing_ok=True)
@@ -213,7 +214,7 @@ class Downloader:
                     "It was deleted. The index or a proxy serves another file: pull again, or correct the index",
                 )
             resumed = False  # the old part may have been of another file: once more, from the start
-            progress.note(f"{target.name}: the resumed file is not the expected one; starting anew")
+            progress.note(f"{label}: the resumed file is not the expected one; starting anew")
 
     def _attempt(self, url: str, part: Path, label: str, progress: PullProgress) -> tuple[str, int | None]:
         """One request for what ``part`` lacks. Returns its whole sha256 and the announced whole size, if any."""

@@ -6,8 +6,6 @@ import os
 import shutil
 from pathlib import Path
 
-import httpx
-
 from models.fetch import DirectRouteError, Downloader
 from models.registry import HubSpec, ModelSpec
 from models.store_errors import ModelError, ModelFault, writing
@@ -34,9 +32,10 @@ def fetch_files(model: ModelSpec, hub: HubSpec, out_dir: Path, http: Downloader,
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
-    first = f"{model.files[0].name} of {hub.repository}"
     try:
-        http.get(endpoint, first, "*/*")
+        http.get(endpoint, "its front page", "*/*")
+    except ModelError as error:
+        raise _unreachable(model, hub, error.message) from error
     except DirectRouteError as refused:
         progress.note(f"{hub.repository}: {refused}")  # reached, and the hub's client may have the token
     disable_progress_bars()
@@ -53,21 +52,23 @@ def fetch_files(model: ModelSpec, hub: HubSpec, out_dir: Path, http: Downloader,
                 os.replace(got, target)
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
         if isinstance(error, errors.LocalEntryNotFoundError):
-            raise _unreachable(model, hub, error) from error
+            raise _unreachable(model, hub, str(error)) from error
         raise ModelError(
             ModelFault.NOT_PUBLISHED,
             f"{hub.repository} at {hub.revision} does not have {file.name}, or not for this account",
             "If the repository asks for consent, give it on its page and set HF_TOKEN; else update voicegate",
         ) from error
-    except (errors.HfHubHTTPError, httpx.HTTPError, OSError, ValueError) as error:
-        raise _unreachable(model, hub, error) from error
+    except ModelError:
+        raise
+    except Exception as error:  # its HTTP library, and so what it raises, differs between versions of the hub's client
+        raise _unreachable(model, hub, str(error)) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _unreachable(model: ModelSpec, hub: HubSpec, error: Exception) -> ModelError:
+def _unreachable(model: ModelSpec, hub: HubSpec, why: str) -> ModelError:
     return ModelError(
         ModelFault.NO_NETWORK,
-        f"could not fetch {model.name} from the hub repository {hub.repository}: {error}",
+        f"could not fetch {model.files[0].name} of {model.name} from the hub repository {hub.repository}: {why}",
         "Check the network, HF_ENDPOINT and proxy settings, or use a model that comes from a package index",
     )

@@ -50,7 +50,7 @@ def configured_registry() -> str:
     Raises:
         ModelError: ``NO_INDEX`` when none of these is there.
     """
-    variable = next((value for key, value in os.environ.items() if key.lower() == "npm_config_registry" and value), None)
+    variable = next((value for name, value in os.environ.items() if name.lower() == "npm_config_registry"), None)
     found = variable or _from_npmrc(Path(".npmrc")) or _from_npmrc(Path.home() / ".npmrc")
     if found is None and (npm := shutil.which("npm")) is not None:
         try:
@@ -118,7 +118,7 @@ def fetch_tarball(archive: ArchiveSpec, target: Path, http: Downloader | None, p
             dist = _Manifest.model_validate_json(answer[0]).dist
         except ValidationError as error:
             raise DirectRouteError(f"{shown(address)} does not describe a package") from error
-        http.download(dist.tarball, target, archive.sha256, progress)
+        http.download(dist.tarball, target, archive.sha256, what, progress)
         if archive.sha256 is None and not _check_integrity(target, dist.integrity):
             target.unlink()
             raise ModelError(

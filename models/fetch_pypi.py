@@ -291,7 +291,8 @@ class WheelFetcher:
                 )
             return local
         assert self._http is not None  # _best offers no remote link otherwise
-        self._http.download(self._with_credentials(link.url), target, expected, progress)
+        label = f"{archive.package} {archive.version}"
+        self._http.download(self._with_credentials(link.url), target, expected, label, progress)
         return target
 
     def _with_credentials(self, url: str) -> str:

@@ -85,11 +85,24 @@ class SpeakerTrack(Protocol):
         ...
 
 
+class SpeakerThresholds(Protocol):
+    """Turns a cosine score into a verdict, given how much speech stood on either side."""
+
+    def verdict(self, score: float, reference_s: float, test_s: float) -> tuple[SpeakerVerdict, float, float]:
+        """The verdict, the score from which it is owner, and the score below which it is other."""
+        ...
+
+
 class SpeakerEar(Protocol):
     """Who spoke."""
 
     @property
     def model(self) -> ModelId: ...
+
+    @property
+    def thresholds(self) -> SpeakerThresholds:
+        """Calibrated for this very network; no other network's scores can be read with it."""
+        ...
 
     @property
     def dimension(self) -> int: ...
@@ -132,6 +145,16 @@ class ProximityEar(Protocol):
 
     @property
     def model(self) -> ModelId: ...
+
+    @property
+    def near_at(self) -> float:
+        """The probability from which the verdict is near."""
+        ...
+
+    @property
+    def far_below(self) -> float:
+        """The probability below which the verdict is far."""
+        ...
 
     @property
     def min_samples(self) -> int: ...

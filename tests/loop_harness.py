@@ -26,9 +26,9 @@ from tests.fake_models import FakeEars, FixedDistanceThresholds, FixedSpeakerThr
 class Ran:
     """What the fake executor reports."""
 
-    outcome: str = "done"
+    state: str = "done"
     detail: str = ""
-    result: str = ""
+    summary: str = ""
 
 
 @dataclass
@@ -92,7 +92,7 @@ async def converse(
             ears=ears.ears(), policy=policy, catalogue=catalogue, execute=ran,
             speaker_thresholds=FixedSpeakerThresholds(), distance_thresholds=FixedDistanceThresholds(),
             thresholds=Thresholds(), repair=RepairSettings(), owner_mode=owner_mode, box=SessionBox(), log=log,
-            position=position, question=question, tools_off=tools_off, limits=limits or Limits(),
+            position=position, question=question, tools_off=lambda: tools_off, limits=limits or Limits(),
         )  # fmt: skip
 
     loop = Loop(

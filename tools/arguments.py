@@ -23,7 +23,7 @@ _LATIN_LETTERS = frozenset("æœøßđðþłħıŋŧəƏÆŒØẞĐÐÞŁĦŊŦ"
 """Latin letters that do not decompose to ASCII yet belong to living orthographies; the rest of the block is phonetic or
 decorative and mostly looks like something else (U+0251 like a, U+1D00 like A)."""
 _FRACTIONS = str.maketrans("", "", "½¼¾")
-_PLACEHOLDERS = frozenset({"null", "none", "nil", "nan", "undefined", "unknown", "tbd", "todo"})
+_PLACEHOLDERS = frozenset({"null", "none", "nil", "nan", "undefined", "unknown", "tbd"})
 """What models write where they have no value."""
 
 _WORD = r"[^\W_]"
@@ -32,7 +32,7 @@ _DASHES = "\\-\u2010\u2011\u2013\u2014"
 _CONTACT = re.compile(
     rf"{_WORD}(?:{_WORD}|[{_APOSTROPHES}]|[ ](?=\S)|(?<=\w)\.(?=[ \w]|$)|(?<=[\w.])[{_DASHES}](?=\w))*"
 )
-_PHONE = re.compile(r"\+?[0-9](?:[0-9]|[ .-](?=[0-9])|[ ]?\((?=[0-9])|(?<=[0-9])\))*")
+_PHONE = re.compile(r"\+?(?:[0-9]|\((?=[0-9]))(?:[0-9]|[ .-](?=[0-9(])|\((?=[0-9])|(?<=[0-9])\)(?=[ 0-9-]))*")
 _PHRASE = re.compile(
     rf"""
     (?:[$€£¥](?=[0-9]) | -(?=[0-9]))? {_WORD}

@@ -26,9 +26,9 @@ class OutcomeUnknownError(Exception):
 class Backend(Protocol):
     """Carries validated calls out.
 
-    The executor runs each call once and never again, whatever it raises. A back end that talks to a remote service hands
-    ``key`` on as that service's idempotency key. It may be left running after its time limit, and may be cancelled when
-    the program ends.
+    The executor runs each call once and never again, whatever it raises. A back end that talks to a remote service
+    hands ``key`` on as that service's idempotency key. It may be left running after its time limit, and may be
+    cancelled when the program ends.
     """
 
     async def perform(self, tool: ToolSpec, *, key: str) -> str:
@@ -154,8 +154,10 @@ def _in_a_thread(work: Callable[[], object]) -> asyncio.Future[object]:
             result = work()
         except BaseException as error:
             # A future cannot carry StopIteration, and a tool's SystemExit must not end the program.
-            plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
-            failure = error if plain else RuntimeError(f"{type(error).__name__}: {error}")
+            if isinstance(error, Exception) and not isinstance(error, StopIteration):
+                failure = error
+            else:
+                failure = RuntimeError(f"{type(error).__name__}: {error}")
         with contextlib.suppress(RuntimeError):  # the loop has closed; nobody waits any more
             loop.call_soon_threadsafe(deliver, result, failure)
 

@@ -1,4 +1,4 @@
-"""The tools of one session: looks one up, checks a call against it, lists them. Implements ``gate.catalogue.Catalogue``."""
+"""The tools of one session: finds one, checks a call against it, lists them. The gate's ``Catalogue``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """``Executor.execute``: the one choke point between a decision and the world.
 
-For each call, in this order: the tools are on, the call fits its tool, the grant is redeemed with the very call that will
-run, the start is on disk; only then does the back end run, once, and its end goes to disk. Whatever fails on the way ends
-in a record that says so, and nothing is ever tried a second time.
+For each call, in this order: the tools are on, the call fits its tool, the grant is redeemed with the very call that
+will run, the start is on disk; only then does the back end run, once, and its end goes to disk. Whatever fails on the
+way ends in a record that says so, and nothing is ever tried a second time.
 
 ======================================================  ==========================================================
 what happens                                            how it ends
@@ -14,7 +14,7 @@ the back end returns                                    ``done``
 the back end raises                                     ``failed``
 the back end cannot tell, or its task is cancelled      ``outcome_unknown``
 it outlasts its time limit                              ``outcome_unknown``; its later end is added as a late result
-the end cannot be journalled                            ``outcome_unknown``, kept in memory; tools off until it is written
+the end cannot be journalled                            ``outcome_unknown``, in memory; tools off until it is written
 the caller is cancelled while it runs                   it runs on to one of the ends above, and is reported
 the program ends while it runs                          ``outcome_unknown``, by ``aclose`` or by the next start
 ======================================================  ==========================================================
@@ -36,7 +36,7 @@ from gate.catalogue import ToolCall
 from gate.grants import Grant, GrantLedger, call_digest
 from tools.backend import Backend, OutcomeUnknownError
 from tools.catalogue import CallRefusedError, ToolCatalogue
-from tools.journal import AlreadyRanError, Journal, JournalEntry, JournalError
+from tools.journal import AlreadyRanError, Journal, JournalEntry, JournalError, JournalStateError
 from tools.records import ExecutionRecord, ExecutionState, Refusal
 from tools.redaction import error_line, one_line
 from tools.spec import ToolSpec
@@ -203,7 +203,10 @@ class Executor:
         async with self._resuming:
             try:
                 while self._unwritten:
-                    await self._write(self._unwritten[0])
+                    try:
+                        await self._write(self._unwritten[0])
+                    except JournalStateError as error:
+                        _log.error("a result was given up: %s", error)
                     del self._unwritten[0]
                 await self._write(self._journal.probe)
             except JournalError as error:
@@ -230,7 +233,7 @@ class Executor:
 
     def _admit(self, call: ToolCall, grant: Grant, now_sample: int) -> _Running | ExecutionRecord:
         """Everything that can refuse a call before the journal; spends the grant. Runs without a break."""
-        turn_id = str(getattr(grant, "turn_id", ""))
+        turn_id = str(getattr(grant, "turn_id", "")) if isinstance(grant, Grant) else ""
 
         def refused(refusal: Refusal, detail: str) -> ExecutionRecord:
             return ExecutionRecord("", turn_id, call, "", ExecutionState.REFUSED, one_line(detail), refusal)
@@ -320,10 +323,15 @@ class Executor:
         if state is ExecutionState.OUTCOME_UNKNOWN:
             return
         note = partial(self._journal.note_late, record.key, state, detail)
-        try:
-            await self._write(note)
-        except JournalError as error:
-            self._keep_unwritten(error, note)
+        if self._unwritten:  # perhaps this call's own end: the order must stay
+            self._unwritten.append(note)
+        else:
+            try:
+                await self._write(note)
+            except JournalStateError as error:
+                _log.warning("a late result has no place in the journal (was it purged?): %s", error)
+            except JournalError as error:
+                self._keep_unwritten(error, note)
         unknown = replace(record, state=ExecutionState.OUTCOME_UNKNOWN, detail="ended after its time limit")
         self._tell(replace(unknown, late_state=state, late_detail=detail))
 

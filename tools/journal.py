@@ -1,7 +1,7 @@
 """The journal: a row is durable before a call runs and again after it, so that no call runs twice or is lost.
 
-SQLite in WAL mode with ``synchronous=FULL``: a commit has reached the disk when it returns. A kill at any instant leaves
-one of these, and the next start makes of it:
+SQLite in WAL mode with ``synchronous=FULL``: a commit has reached the disk when it returns. A kill at any instant
+leaves one of these, and the next start makes of it:
 
 =========================================  ======================================================
 killed                                     found at the next start
@@ -74,6 +74,10 @@ class JournalError(Exception):
 
 class JournalBusyError(JournalError):
     """Another process has the journal open for writing."""
+
+
+class JournalStateError(JournalError):
+    """The row is not there or not in the state that the change needs. Trying again cannot help."""
 
 
 class AlreadyRanError(Exception):
@@ -206,9 +210,7 @@ class Journal:
             mark = _turn_mark(entry.session_id, entry.turn_id)
             if connection.execute("SELECT 1 FROM spent_turns WHERE mark = ?", (mark,)).fetchone():
                 raise AlreadyRanError(None)
-            earlier = _select(
-                connection, "WHERE (session_id = ? AND turn_id = ?) OR key = ?", entry.session_id, entry.turn_id, entry.key
-            )
+            earlier = _select(connection, "WHERE session_id = ? AND turn_id = ?", entry.session_id, entry.turn_id)
             if earlier:
                 raise AlreadyRanError(earlier[0])
             connection.execute(
@@ -230,7 +232,8 @@ class Journal:
         """Give a started call its final state.
 
         Raises:
-            JournalError: when it cannot be written, or the call is not in the state ``started``.
+            JournalStateError: when the call is not in the state ``started``.
+            JournalError: when it cannot be written.
         """
         with self._transaction() as connection:
             changed = connection.execute(
@@ -238,13 +241,14 @@ class Journal:
                 (state.value, detail, self._unix_s(), key),
             ).rowcount
             if changed != 1:
-                raise JournalError(f"{key} is not running, so it cannot become {state}")
+                raise JournalStateError(f"{key} is not running, so it cannot become {state}")
 
     def note_late(self, key: str, state: ExecutionState, detail: str) -> None:
         """Add how a call ended after its outcome was written down as unknown. Its state stays as it is.
 
         Raises:
-            JournalError: when it cannot be written, or the call's outcome is not unknown, or is noted already.
+            JournalStateError: when the call's outcome is not unknown, or has its late result, or was purged.
+            JournalError: when it cannot be written.
         """
         with self._transaction() as connection:
             changed = connection.execute(
@@ -253,7 +257,7 @@ class Journal:
                 (state.value, detail, self._unix_s(), key),
             ).rowcount
             if changed != 1:
-                raise JournalError(f"{key} takes no late result")
+                raise JournalStateError(f"{key} takes no late result")
 
     def probe(self) -> None:
         """Write and commit one number, to learn whether the journal can be written again.

@@ -58,8 +58,10 @@ def _load_file(file: Path) -> list[type[ToolSpec]]:
     except Exception as error:
         del sys.modules[name]
         raise ToolLoadError(f"{file}: {type(error).__name__}: {error}") from error
-    tools = [value for value in dict.fromkeys(vars(module).values()) if is_tool(value) and value.__module__ == name]
+    found = (value for value in vars(module).values() if is_tool(value) and value.__module__ == name)
+    tools = list(dict.fromkeys(found))  # one class under two names is one tool
     if not tools:
+        del sys.modules[name]
         raise ToolLoadError(f"{file}: defines no tool (a ToolSpec with name, description and risk)")
     return tools
 

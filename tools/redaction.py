@@ -22,13 +22,17 @@ _RULES = (
 
 def one_line(text: str, max_chars: int = 300) -> str:
     """``text`` on one line, secrets replaced by ``***``, cut to ``max_chars``."""
-    line = " ".join(text.split())
+    # Lone surrogates (a file name in an OSError) have no UTF-8 form, and neither journal nor log could store them.
+    line = " ".join(text.encode("utf-8", "replace").decode().split())
     for rule in _RULES:
         line = rule.sub(lambda found: "".join(part or "" for part in found.groups()) + _BLOT, line)
     return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
 def error_line(error: BaseException) -> str:
-    """An exception as its type and its redacted message."""
-    message = one_line(str(error))
+    """An exception as its type and its redacted message, also when its ``__str__`` is broken."""
+    try:
+        message = one_line(str(error))
+    except Exception:
+        message = "(no message)"
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -14,7 +14,6 @@ subclass cannot loosen this; a tool that tries is refused when its file is loade
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -38,6 +37,14 @@ _KINDS = {
     "integer": ParamKind.INTEGER,
     "boolean": ParamKind.BOOLEAN,
 }
+_COERCIBLE: dict[ParamKind, tuple[object, ...]] = {
+    ParamKind.TEXT: (1, True),
+    ParamKind.CHOICE: (1, True),
+    ParamKind.NUMBER: ("1", True),
+    ParamKind.INTEGER: ("1", 1.0, True),
+    ParamKind.BOOLEAN: ("true", 1),
+}
+"""For each kind, values of other types that a lenient parameter would convert."""
 
 PARAM_MISSING = "tool_param_missing"
 """The pydantic error type of ``param_missing``."""
@@ -76,17 +83,15 @@ class ToolSpec(BaseModel):
     """Base of every tool. An instance is one validated call; the class is the tool.
 
     Subclass it with ``name``, ``description`` and ``risk`` to define a tool; a subclass without them is an abstract
-    base for others. Each parameter is a field of type ``str`` (length-limited, best one of ``tools.arguments``), ``int``,
-    ``float``, ``bool`` or a ``Literal`` of strings, annotated with an ``Ask``; an optional one has a default.
+    base for others. Each parameter is a field of type ``str`` (length-limited, best one of ``tools.arguments``),
+    ``int``, ``float``, ``bool`` or a ``Literal`` of strings, annotated with an ``Ask``; an optional one has a default.
 
     Attributes:
         facts: what the gate and the policies know of the tool.
         time_limit_s: how long its effect may take before its outcome counts as unknown.
     """
 
-    model_config = ConfigDict(
-        strict=True, frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     facts: ClassVar[ToolFacts]
     time_limit_s: ClassVar[float]
@@ -145,6 +150,12 @@ def is_tool(candidate: object) -> bool:
 def _facts_of(cls: type[ToolSpec], name: str, description: str, risk: Risk) -> ToolFacts:
     if not _NAME_RE.fullmatch(name):
         raise SpecError(f"{cls.__name__}: name {name!r} must be lower-case ASCII letters, digits and underscores")
+    for param in cls.model_fields:
+        if not _NAME_RE.fullmatch(param):
+            raise SpecError(f"{cls.__name__}.{param}: use lower-case ASCII letters, digits and underscores")
+        if hasattr(ToolSpec, param):
+            raise SpecError(f"{cls.__name__}.{param}: the name is taken by ToolSpec itself; choose another")
+        _check_default(cls, param)
     try:
         schema = cls.model_json_schema()
     except PydanticInvalidForJsonSchema as error:
@@ -157,18 +168,13 @@ def _facts_of(cls: type[ToolSpec], name: str, description: str, risk: Risk) -> T
 
 def _param_of(cls: type[ToolSpec], name: str, schema: Mapping[str, Any], required: bool) -> ParamFacts:
     where = f"{cls.__name__}.{name}"
-    if not _NAME_RE.fullmatch(name):
-        raise SpecError(f"{where}: a parameter's name must be lower-case ASCII letters, digits and underscores")
-    if hasattr(ToolSpec, name):
-        raise SpecError(f"{where}: the name is taken by ToolSpec itself; choose another")
-    field = cls.model_fields[name]
-    asks = [item for item in field.metadata if isinstance(item, Ask)]
+    asks = [item for item in cls.model_fields[name].metadata if isinstance(item, Ask)]
     if len(asks) != 1 or not asks[0].question.strip() or not asks[0].description.strip():
         raise SpecError(f"{where}: needs one Ask(question, description) in its Annotated")
     shapes = [shape for shape in schema.get("anyOf", [schema]) if shape.get("type") != "null"]
-    shape = shapes[0]
+    shape = shapes[0] if len(shapes) == 1 else {}
     kind = _KINDS.get(str(shape.get("type")))
-    if len(shapes) != 1 or kind is None:
+    if kind is None:
         raise SpecError(f"{where}: use str, int, float, bool or a Literal of strings, alone or with None")
     choices: list[object] = shape.get("enum") or ([shape["const"]] if "const" in shape else [])
     if choices:
@@ -177,16 +183,28 @@ def _param_of(cls: type[ToolSpec], name: str, schema: Mapping[str, Any], require
         kind = ParamKind.CHOICE
     elif kind is ParamKind.TEXT and not 0 < int(shape.get("maxLength", MAX_TEXT_CHARS + 1)) <= MAX_TEXT_CHARS:
         raise SpecError(f"{where}: text needs a length limit of at most {MAX_TEXT_CHARS}; see tools.arguments")
-    if not required and field.get_default(call_default_factory=False) is not None:
-        _check_default(cls, name, field.get_default(call_default_factory=False))
+    if any(_accepts(cls, name, value) for value in _COERCIBLE[kind]):
+        raise SpecError(f"{where}: converts values of another type; leave it as strict as ToolSpec is")
     return ParamFacts(name, kind, required, asks[0].question, tuple(map(str, choices)), asks[0].description)
 
 
-def _check_default(cls: type[ToolSpec], name: str, default: object) -> None:
+def _check_default(cls: type[ToolSpec], name: str) -> None:
+    field = cls.model_fields[name]
+    if field.alias is not None or field.validation_alias is not None:
+        raise SpecError(f"{cls.__name__}.{name}: a parameter has one name, so no alias")
+    if field.default_factory is not None:
+        raise SpecError(f"{cls.__name__}.{name}: the default must be a plain value, not a factory")
+    default = field.default
+    if field.is_required() or default is None:
+        return
+    if not isinstance(default, str | int | float) or not _accepts(cls, name, default):
+        raise SpecError(f"{cls.__name__}.{name}: the default does not satisfy the parameter's own rules")
+
+
+def _accepts(cls: type[ToolSpec], name: str, value: object) -> bool:
+    """Whether one parameter takes ``value``, whatever the call lacks beside it."""
     try:
-        json.dumps(default, allow_nan=False)
-        cls.model_validate({name: default})
-    except (TypeError, ValueError) as error:
-        # The call lacks its other parameters; only a complaint about this one is about the default.
-        if not isinstance(error, ValidationError) or any(item["loc"][:1] == (name,) for item in error.errors()):
-            raise SpecError(f"{cls.__name__}.{name}: the default does not satisfy the parameter's own rules") from error
+        cls.model_validate({name: value})
+    except ValidationError as error:
+        return all(item["loc"][:1] != (name,) for item in error.errors())
+    return True

@@ -36,6 +36,7 @@ from models.proximity_cnn import (
 )
 from models.training import cards, corpus, devices, rooms, sounds
 from models.training.corpus import SAMPLE_RATE_HZ, Part
+from models.training.onnx_export import export
 from models.training.progress import steps
 
 FloatArray = npt.NDArray[np.float64]
@@ -380,41 +381,6 @@ def train(clips: Sequence[Clip], *, seed: int, epochs: int, threads: int, batch:
         if (number + 1) % per_epoch == 0:
             print(f"epoch {(number + 1) // per_epoch}: loss {np.mean(losses[-per_epoch:]):.4f}", flush=True)
     return network.eval()
-
-
-def export(network: Any, path: Path) -> float:
-    """Write ONNX (opset 17) with free batch and frame axes. Returns the largest difference from torch over three lengths.
-
-    Raises:
-        RuntimeError: when ONNX Runtime and torch differ by more than 1e-3.
-    """
-    import onnx
-    import onnxruntime as ort
-    import torch
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.onnx.export(
-        network,
-        (torch.zeros(1, 200, BANDS),),
-        str(path),
-        input_names=["bands"],
-        output_names=["frames"],
-        dynamic_axes={"bands": {0: "batch", 1: "frames"}, "frames": {0: "batch", 1: "steps"}},
-        opset_version=17,
-        dynamo=False,
-    )
-    onnx.checker.check_model(onnx.load(str(path)))
-    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    rng = np.random.default_rng(0)
-    worst = 0.0
-    for frames in (60, 137, 400):
-        x = rng.normal(0.0, 1.0, size=(1, frames, BANDS)).astype(np.float32)
-        with torch.no_grad():
-            reference = network(torch.from_numpy(x)).numpy()
-        worst = max(worst, float(np.abs(session.run(None, {"bands": x})[0] - reference).max()))
-    if worst > 1e-3:
-        raise RuntimeError(f"ONNX differs from torch by {worst:.2e}")
-    return worst
 
 
 @dataclass(frozen=True)

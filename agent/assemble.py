@@ -1,0 +1,236 @@
+"""Builds a session from settings: ears, policy, tools, loop. The only place that knows every part."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent import events
+from agent.clock import Pace, WallClock, unix_time_s
+from agent.eventlog import EventLog, Sink
+from agent.hearing import Ears
+from agent.loop import Loop, make_clock, make_worker
+from agent.profile import ProfileError, load_profile
+from agent.session import OwnerMode, OwnerReference, SessionState
+from agent.settings import Settings, SettingsError, data_folder
+from agent.sources import Description, Source
+from agent.turn_work import DistanceThresholds, SessionBox, TurnWork
+from agent.turns import TurnDetector
+from agent.vad import WebRtcVad
+from gate.grants import GrantLedger
+from models.components import UnknownComponentError, load_policy, load_speaker
+from models.protocols import Policy, SpeakerThresholds
+from models.store import Store
+from tools.backend import Backend, OwnBackend, StubBackend
+from tools.catalogue import ToolCatalogue
+from tools.executor import Executor
+from tools.journal import Journal
+from tools.loading import load_user_tools
+from tools.records import ExecutionRecord, ExecutionState
+from tools.spec import SpecError
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything with weights, loaded once and shared by the sessions of a run; none of it keeps state between turns.
+
+    Attributes:
+        ears: the four ears.
+        policy: the proposer.
+        policy_name: its name in the settings.
+        speaker_thresholds: the speaker ear's calibration.
+        distance_thresholds: the proximity ear's.
+    """
+
+    ears: Ears
+    policy: Policy
+    policy_name: str
+    speaker_thresholds: SpeakerThresholds
+    distance_thresholds: DistanceThresholds
+
+    def models(self) -> dict[str, str]:
+        """Model names to the sha256 of what was loaded."""
+        ears = self.ears
+        ids = [ears.speech.model, ears.speaker.model, ears.proximity.model, ears.damage.model, self.policy.model]
+        return {model.name: model.sha256 for model in ids}
+
+
+def load_parts(settings: Settings, store: Store, policy: Policy | None = None) -> Parts:
+    """Load ears and policy.
+
+    Args:
+        settings: which ones.
+        store: where their files are.
+        policy: a policy to use instead of the settings' one (the bench's baselines).
+
+    Raises:
+        SettingsError: when a named part does not exist.
+        ModelError: when files are missing or damaged; names the cure.
+    """
+    from models.damage_cnn import load as load_damage
+    from models.proximity_cnn import load as load_proximity
+    from models.speech_whisper import load as load_speech
+
+    section = settings.models
+    try:
+        speaker = load_speaker(section.speaker, store, section.threads)
+        proximity = load_proximity(store, section.threads)
+        ears = Ears(
+            load_speech(store, section.threads, section.language), speaker, proximity, load_damage(store, section.threads)
+        )
+        return Parts(
+            ears, policy or load_policy(section.policy, store, section.threads), section.policy,
+            speaker.thresholds, proximity,
+        )  # fmt: skip
+    except UnknownComponentError as error:
+        raise SettingsError(str(error)) from error
+
+
+def load_catalogue(settings: Settings) -> ToolCatalogue:
+    """The tools that the settings allow.
+
+    Raises:
+        SettingsError: when allow or deny names a tool that does not exist.
+        ToolLoadError: when the user's own tools cannot be loaded.
+    """
+    section = settings.tools
+    catalogue = ToolCatalogue.builtin(load_user_tools(section.folder) if section.folder else ())
+    try:
+        if section.allow is not None:
+            catalogue = catalogue.only(section.allow)
+        return catalogue.without(section.deny)
+    except (SpecError, ValueError) as error:
+        raise SettingsError(f"[tools] {error}") from error
+
+
+def journal_path(settings: Settings) -> Path:
+    """Where executions are journalled."""
+    return settings.tools.journal or data_folder() / "journal.sqlite3"
+
+
+def open_journal(path: Path) -> Journal:
+    """Open, and if need be make, the journal.
+
+    Raises:
+        JournalError: when it cannot be used.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return Journal(path, unix_s=unix_time_s)
+
+
+def load_owner(settings: Settings, parts: Parts) -> tuple[OwnerMode, OwnerReference | None]:
+    """Whose commands count, and the reference of the enrolled wearer.
+
+    Raises:
+        ProfileError: when the profile cannot be used with the speaker model.
+        SettingsError: when enrolment is demanded and no profile is named.
+    """
+    path = settings.session.profile
+    if path is None:
+        default = default_profile()
+        path = default if settings.session.owner != "initiator" and default.exists() else None
+    mode = settings.owner_mode(path is not None)
+    if mode is OwnerMode.INITIATOR or path is None:
+        return mode, None
+    return mode, load_profile(path, parts.ears.speaker.model, parts.ears.speaker.dimension)
+
+
+def default_profile() -> Path:
+    """Where ``voicegate enroll`` puts the wearer's profile."""
+    return data_folder() / "wearer.json"
+
+
+def make_session(
+    *,
+    source: Source,
+    settings: Settings,
+    parts: Parts,
+    catalogue: ToolCatalogue,
+    journal: Journal,
+    sinks: Sequence[Sink],
+    pace: Pace,
+    live: bool,
+    owner_mode: OwnerMode,
+    owner: OwnerReference | None,
+    question: str | None = None,
+    backend: Backend | None = None,
+) -> Loop:
+    """One session, ready to run. Call it inside a running event loop.
+
+    Args:
+        source: where audio comes from.
+        settings: all settings.
+        parts: ears and policy.
+        catalogue: the tools.
+        journal: open for writing.
+        sinks: where events go.
+        pace: which clock.
+        live: whether the source itself keeps real time.
+        owner_mode: whose commands count.
+        owner: the enrolled wearer's reference, or None.
+        question: a question about the recording, or None.
+        backend: carries calls out; the recording stub by default.
+
+    Returns:
+        The loop; ``await loop.run()`` runs the session.
+    """
+    session_id = uuid.uuid4().hex[:12]
+    clock = make_clock(pace)
+    log = EventLog(session_id, sinks, clock.now_s)
+    thresholds = settings.gate.thresholds()
+    box = SessionBox(SessionState(owner=owner))
+
+    def report(record: ExecutionRecord) -> None:
+        if record.late_state in (ExecutionState.DONE, ExecutionState.FAILED):
+            log.emit(
+                events.LateResult, loop.position(), turn=record.turn_id, tool=record.call.name,
+                outcome=record.late_state.value, detail=record.late_detail,
+            )  # fmt: skip
+
+    # Time limits of tools are real seconds at every pace: a tool does not run faster because audio does.
+    executor = Executor(
+        catalogue, backend or OwnBackend(StubBackend()), journal, GrantLedger(), WallClock(), session_id=session_id,
+        report=report,
+    )  # fmt: skip
+    if not settings.tools.enabled:
+        executor.hold("settings", "[tools] enabled is false")
+    if owner_mode is OwnerMode.ENROLLED and owner is None:
+        executor.hold("owner", "nobody is enrolled; run `voicegate enroll`")
+    turn_settings = settings.turns.turn_settings()
+
+    def work(position: Callable[[], int]) -> TurnWork:
+        return TurnWork(
+            ears=parts.ears, policy=parts.policy, catalogue=catalogue, execute=executor.execute,
+            speaker_thresholds=parts.speaker_thresholds, distance_thresholds=parts.distance_thresholds,
+            thresholds=thresholds, repair=settings.gate.repair(), owner_mode=owner_mode, box=box, log=log,
+            position=position, question=question, tools_off=lambda: executor.tools_off,
+        )  # fmt: skip
+
+    def opened(described: Description) -> None:
+        log.emit(
+            events.SessionStarted, 0, source=described, pace=pace.value, owner=owner_mode.value,
+            policy=parts.policy_name, models=parts.models(), thresholds=_thresholds_shown(parts),
+            tools_off=executor.tools_off,
+        )  # fmt: skip
+
+    loop = Loop(
+        source=source, vad=WebRtcVad(settings.turns.vad_mode), turns=TurnDetector(turn_settings), clock=clock,
+        worker=make_worker(pace, clock), log=log, work=work, live=live, on_open=opened, on_close=executor.aclose,
+    )  # fmt: skip
+    return loop
+
+
+def _thresholds_shown(parts: Parts) -> dict[str, float | str]:
+    _, owner_at, other_below = parts.speaker_thresholds.verdict(0.0, 3.0, 3.0)
+    near = parts.distance_thresholds
+    return {
+        "owner from (3 s of speech)": round(owner_at, 3),
+        "other below": round(other_below, 3),
+        "near from": round(near.near_at, 3),
+        "far below": round(near.far_below, 3),
+    }
+
+
+__all__ = ["Parts", "ProfileError", "load_catalogue", "load_owner", "load_parts", "make_session", "open_journal"]

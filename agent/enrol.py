@@ -1,0 +1,196 @@
+"""Enrolment: from a few clips of one near voice to a reference. Bad clips are refused with the measure and the need."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from agent.assemble import Parts, default_profile, load_parts
+from agent.clock import WallClock
+from agent.exit_codes import ExitCode
+from agent.frames import FRAME_SAMPLES, Frame
+from agent.hearing import Ears
+from agent.profile import average, save_profile
+from agent.session import OwnerReference
+from agent.settings import Settings
+from agent.source_file import FileSource
+from agent.sources import Source, SourceGap
+from agent.turn_work import DistanceThresholds
+from agent.vad import Vad, WebRtcVad
+from gate.evidence import SpeakerVerdict
+from gate.span import SAMPLE_RATE_HZ, Span
+from models.protocols import Audio, Embedding, SpeakerThresholds
+from models.store import Store
+
+MIN_SPEECH_S = 3.0
+MIN_SNR_DB = 10.0
+MAX_CLIPPED_SHARE = 0.001
+
+
+class ClipRefusedError(Exception):
+    """A clip cannot be enrolled from. The message names the measure and what is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClipReport:
+    """What a clip was found to be.
+
+    Attributes:
+        speech_s: seconds of speech in it.
+        snr_db: level of its speech above its pauses.
+        near_probability: how near the mouth was.
+        embedding: its embedding.
+    """
+
+    speech_s: float
+    snr_db: float
+    near_probability: float
+    embedding: Embedding
+
+
+def check_clip(
+    audio: Audio, vad: Vad, ears: Ears, speaker_thresholds: SpeakerThresholds, distance_thresholds: DistanceThresholds
+) -> ClipReport:
+    """Measure one clip.
+
+    Args:
+        audio: float32 mono at 16 kHz, shape ``(samples,)``.
+        vad: a fresh detector.
+        ears: the session's ears.
+        speaker_thresholds: the speaker ear's calibration.
+        distance_thresholds: the proximity ear's.
+
+    Raises:
+        ClipRefusedError: when the clip is too short, too noisy, clipped, far, or holds more than one voice.
+    """
+    if not np.all(np.isfinite(audio)):
+        raise ClipRefusedError("holds values that are not numbers")
+    clipped = float(np.mean(np.abs(audio) > 0.999)) if len(audio) else 0.0
+    if clipped > MAX_CLIPPED_SHARE:
+        raise ClipRefusedError(
+            f"clipped: {clipped:.1%} of samples at full scale, at most {MAX_CLIPPED_SHARE:.1%}; turn the gain down"
+        )
+    whole = len(audio) // FRAME_SAMPLES
+    frames = audio[: whole * FRAME_SAMPLES].reshape(whole, FRAME_SAMPLES)
+    speech = np.array([vad.is_speech(frame) for frame in frames], dtype=bool)
+    speech_s = float(speech.sum()) * FRAME_SAMPLES / SAMPLE_RATE_HZ
+    if speech_s < MIN_SPEECH_S:
+        raise ClipRefusedError(f"{speech_s:.1f} s of speech, needs {MIN_SPEECH_S:.0f} s; say a few sentences")
+    snr_db = _snr_db(frames, speech)
+    if snr_db < MIN_SNR_DB:
+        raise ClipRefusedError(f"too noisy: speech is {snr_db:.0f} dB above the pauses, needs {MIN_SNR_DB:.0f} dB")
+    voiced = np.flatnonzero(speech)
+    span = Span(int(voiced[0]) * FRAME_SAMPLES, (int(voiced[-1]) + 1) * FRAME_SAMPLES)
+    near = ears.proximity.track(audio).near(span)
+    if near.near_probability is None or not near.near_probability >= distance_thresholds.near_at:
+        measured = "unknown" if near.near_probability is None else f"{near.near_probability:.2f}"
+        raise ClipRefusedError(
+            f"too far away: near probability {measured}, needs {distance_thresholds.near_at:.2f}; speak from 20-40 cm"
+        )
+    track = ears.speaker.track(audio)
+    middle = (span.start_sample + span.end_sample) // 2
+    halves = track.embed(Span(span.start_sample, middle)), track.embed(Span(middle, span.end_sample))
+    embedding = track.embed(span)
+    if embedding.vector is None or halves[0].vector is None or halves[1].vector is None:
+        raise ClipRefusedError(f"no speaker embedding: {embedding.note or halves[0].note or halves[1].note}")
+    score = float(np.dot(halves[0].vector, halves[1].vector))
+    half_s = span.duration_s / 2
+    verdict, owner_at, _ = speaker_thresholds.verdict(score, half_s, half_s)
+    if track.changes() or verdict is not SpeakerVerdict.OWNER:
+        raise ClipRefusedError(
+            f"more than one voice: its halves score {score:.2f}, one voice scores {owner_at:.2f} or more"
+        )
+    return ClipReport(speech_s, snr_db, near.near_probability, embedding)
+
+
+def make_reference(reports: Sequence[ClipReport], ears: Ears, thresholds: SpeakerThresholds) -> OwnerReference:
+    """One reference from several clips.
+
+    Raises:
+        ClipRefusedError: when two clips hold different voices.
+    """
+    for index, first in enumerate(reports):
+        for other in reports[index + 1 :]:
+            assert first.embedding.vector is not None, "a report's embedding has a vector"
+            assert other.embedding.vector is not None, "a report's embedding has a vector"
+            score = float(np.dot(first.embedding.vector, other.embedding.vector))
+            verdict, owner_at, _ = thresholds.verdict(score, first.speech_s, other.speech_s)
+            if verdict is SpeakerVerdict.OTHER:
+                raise ClipRefusedError(f"two clips hold different voices: score {score:.2f}, needs {owner_at:.2f}")
+    vector = average([report.embedding for report in reports])
+    return OwnerReference(vector, sum(report.speech_s for report in reports), ears.speaker.model, "enrolment")
+
+
+def _snr_db(frames: np.ndarray, speech: np.ndarray) -> float:
+    power = np.mean(np.square(frames, dtype=np.float64), axis=1) + 1e-12
+    if speech.all():
+        floor = float(np.percentile(power, 5))
+    else:
+        floor = float(np.median(power[~speech]))
+    return 10.0 * float(np.log10(np.mean(power[speech]) / floor))
+
+
+async def reference_from_files(files: Sequence[Path], parts: Parts, settings: Settings) -> OwnerReference:
+    """One reference from clips on disk.
+
+    Raises:
+        ClipRefusedError: when a clip is refused; names the file.
+        SourceError: when a file cannot be read.
+    """
+    reports = []
+    for file in files:
+        try:
+            audio = await _collect(FileSource(file, channel=settings.source.channel))
+            reports.append(_check(audio, parts, settings))
+        except ClipRefusedError as error:
+            raise ClipRefusedError(f"{file}: {error}") from error
+    return make_reference(reports, parts.ears, parts.speaker_thresholds)
+
+
+def _check(audio: Audio, parts: Parts, settings: Settings) -> ClipReport:
+    vad = WebRtcVad(settings.turns.vad_mode)
+    return check_clip(audio, vad, parts.ears, parts.speaker_thresholds, parts.distance_thresholds)
+
+
+async def run(args: argparse.Namespace, settings: Settings, store: Store) -> ExitCode:
+    """``voicegate enroll``: from files, or from the microphone."""
+    parts = await asyncio.to_thread(load_parts, settings, store)
+    out = args.out or default_profile()
+    if args.files:
+        reference, clips = await reference_from_files(args.files, parts, settings), len(args.files)
+    else:
+        audio = await _record(args.seconds, settings)
+        reference, clips = make_reference([_check(audio, parts, settings)], parts.ears, parts.speaker_thresholds), 1
+    save_profile(out, args.name, reference, clips)
+    print(f"{args.name} is enrolled from {reference.speech_s:.1f} s of speech: {out}")
+    return ExitCode.OK
+
+
+async def _record(seconds: float, settings: Settings) -> Audio:
+    from agent.source_microphone import MicrophoneSource
+
+    source = MicrophoneSource(settings.source.device, clock=WallClock(), channel=settings.source.channel)
+    print(f"recording {seconds:.0f} s: speak in your own words, as near as you will wear it", flush=True)
+    return await _collect(source, round(seconds * SAMPLE_RATE_HZ / FRAME_SAMPLES))
+
+
+async def _collect(source: Source, max_frames: int | None = None) -> Audio:
+    """A source's audio as one array, float32 ``(samples,)``; gaps are refused, since the clip would be a splice."""
+    frames: list[Audio] = []
+    try:
+        await source.open()
+        async for item in source:
+            if isinstance(item, SourceGap):
+                raise ClipRefusedError("samples were lost inside the clip; record it again")
+            if isinstance(item, Frame):
+                frames.append(item.samples)
+            if max_frames is not None and len(frames) >= max_frames:
+                break
+    finally:
+        await source.aclose()
+    return np.concatenate(frames) if frames else np.zeros(0, np.float32)

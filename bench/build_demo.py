@@ -1,0 +1,254 @@
+"""Makes the bundled demo recording: one scene in a living room, with its ground truth.
+
+``python -m bench.build_demo --kokoro MODEL.onnx --voices FOLDER``
+
+A wearer with a microphone 0.2 m from her mouth tells of her day, gives a command, asks a question, talks to herself and gives a
+command whose amount is drowned by a burst of noise. In between a bystander, 3 m away in the same room, speaks her command. Both
+are synthetic voices (Kokoro-82M, Apache-2.0), placed in the room by image sources with a diffuse tail; room tone lies under
+everything. Levels are as the microphone would hear them: the bystander is fainter because he is farther away.
+
+The same inputs give the same samples. Word times come from the voice model's own phoneme durations, moved to the scene's
+time; the room simulation keeps alignment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gate.span import SAMPLE_RATE_HZ
+from models.training import rooms, sounds
+
+FloatArray = npt.NDArray[np.float64]
+
+SEED = 20
+WEARER = "af_heart"
+BYSTANDER = "am_michael"
+COMMAND = "Text Priya that I will be home at seven."
+ROOM_DIMS_M = (5.6, 4.3, 2.6)
+ROOM_RT60_S = 0.42
+MIC_M = (3.6, 1.5, 1.25)
+WEARER_M = (3.6, 1.38, 1.41)
+"""0.2 m from the microphone."""
+BYSTANDER_M = (1.1, 3.1, 1.6)
+"""3.0 m from it."""
+LEAD_S = 1.0
+TAIL_S = 1.5
+SPEECH_DBFS = -23.0
+ROOM_TONE_DB = -33.0
+"""Of the room tone, relative to the wearer's speech."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One utterance of the scene.
+
+    Attributes:
+        speaker: "A" the wearer, "B" the bystander.
+        text: what is said.
+        role: what it is in the scene (context, trigger, self, bystander).
+        action: the right action.
+        tool: the right tool, when the action is a tool.
+        target_tool: the tool that the words name, also when they must not call it.
+        gap_s: silence before it.
+        masked: words that a noise burst replaces.
+    """
+
+    speaker: str
+    text: str
+    role: str
+    action: str
+    gap_s: float
+    tool: str | None = None
+    target_tool: str | None = None
+    masked: tuple[str, ...] = ()
+
+
+SCRIPT = (
+    Line("A", "Okay, I finally got off the train, it was so crowded today.", "context", "mute", 0.0),
+    Line("A", COMMAND, "trigger", "tool", 1.5, tool="send_message", target_tool="send_message"),
+    Line("B", COMMAND, "bystander", "mute", 1.6, target_tool="send_message"),
+    Line("A", "Maybe I should call a taxi. No, I will walk, it's not far.", "self", "mute", 1.7),
+    Line(
+        "A",
+        "Transfer two hundred dollars to Ben.",
+        "trigger",
+        "pardon",
+        1.6,
+        target_tool="transfer_money",
+        masked=("two", "hundred"),
+    ),
+    Line("A", "What is the capital of France?", "trigger", "answer", 1.8),
+)
+
+
+class Voices:
+    """Kokoro with word times.
+
+    The published model computes phoneme durations but does not return them; the one node that holds them is made an
+    output in memory, and ``kokoro_onnx`` turns it into times.
+
+    Args:
+        model: the ONNX file.
+        folder: ``NAME.bin`` files, float32 of shape ``(510, 1, 256)``.
+        names: the voices to load.
+    """
+
+    DURATIONS = "/encoder/Clip_output_0"
+
+    def __init__(self, model: Path, folder: Path, names: Sequence[str]) -> None:
+        import onnx
+        import onnxruntime as ort
+        from kokoro_onnx import Kokoro
+
+        graph = onnx.load(str(model))
+        graph.graph.node.append(onnx.helper.make_node("Identity", [self.DURATIONS], ["duration"]))
+        graph.graph.output.append(onnx.helper.make_tensor_value_info("duration", onnx.TensorProto.FLOAT, None))
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1  # the order of summation, and so the samples, depend on the thread count
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / "timed.onnx"
+            onnx.save(graph, str(path))
+            session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            bank = Path(scratch) / "voices.npz"
+            np.savez(bank, **{n: np.fromfile(folder / f"{n}.bin", np.float32).reshape(510, 1, 256) for n in names})
+            self._kokoro: Any = Kokoro.from_session(session, str(bank))
+            self._bank = {name: self._kokoro.get_voice_style(name) for name in names}
+
+    def say(self, text: str, voice: str) -> tuple[FloatArray, list[tuple[str, float, float]]]:
+        """Speech at 16 kHz, and each word with its start and end in seconds.
+
+        Raises:
+            ValueError: when the phonemes do not fall into as many words as the text has.
+        """
+        import soxr
+
+        audio, rate, timings = self._kokoro.create_timed(text, self._bank[voice], speed=1.0, lang="en-us", trim=False)
+        groups: list[list[Any]] = [[]]
+        for timing in timings:
+            if timing.phoneme == " ":
+                groups.append([])
+            elif timing.phoneme not in ".,!?;:":
+                groups[-1].append(timing)
+        groups = [group for group in groups if group]
+        words = text.split()
+        if len(groups) != len(words):
+            raise ValueError(f"{len(groups)} groups of phonemes for {len(words)} words: {text!r}")
+        times = [(word, float(g[0].start), float(g[-1].end)) for word, g in zip(words, groups, strict=True)]
+        return np.asarray(soxr.resample(audio, rate, SAMPLE_RATE_HZ), dtype=np.float64), times
+
+
+def build(voices: Voices) -> tuple[FloatArray, dict[str, Any]]:
+    """The scene as float64 ``(samples,)`` at 16 kHz, and its ground truth."""
+    rng = np.random.default_rng(SEED)
+    room = rooms.Room.with_rt60(ROOM_DIMS_M, ROOM_RT60_S, rng)
+    responses = {
+        "A": rooms.impulse_responses(room, WEARER_M, [MIC_M], SEED, facing_deg=[40.0])[0],
+        "B": rooms.impulse_responses(room, BYSTANDER_M, [MIC_M], SEED + 1, facing_deg=[45.0])[0],
+    }
+    scene = np.zeros(0)
+    segments: list[dict[str, Any]] = []
+    for line in SCRIPT:
+        dry, words = voices.say(line.text, WEARER if line.speaker == "A" else BYSTANDER)
+        first, last = round(words[0][1] * SAMPLE_RATE_HZ), round(words[-1][2] * SAMPLE_RATE_HZ)
+        dry = sounds.unit_power(dry[max(0, first - 800) : last + 1600])
+        shift = max(0, first - 800) / SAMPLE_RATE_HZ
+        wet = rooms.convolve(dry, responses[line.speaker], keep_decay=True)
+        gap = round((line.gap_s if segments else LEAD_S) * SAMPLE_RATE_HZ)
+        start = (round(segments[-1]["end"] * SAMPLE_RATE_HZ) if segments else 0) + gap
+        scene = np.pad(scene, (0, max(0, start + len(wet) - len(scene))))
+        scene[start : start + len(wet)] += wet
+        at = start / SAMPLE_RATE_HZ - shift
+        timed = [{"word": w, "start": round(a + at, 3), "end": round(b + at, 3)} for w, a, b in words]
+        segments.append(
+            {
+                "start": timed[0]["start"],
+                "end": timed[-1]["end"],
+                "speaker": line.speaker,
+                "distance": "near" if line.speaker == "A" else "far",
+                "text": line.text,
+                "role": line.role,
+                "expected": {"action": line.action, "tool": line.tool},
+                "target_tool": line.target_tool,
+                "mask": None,
+                "words": timed,
+            }
+        )
+    scene = np.pad(scene, (0, round(TAIL_S * SAMPLE_RATE_HZ)))
+    wearer = np.concatenate([scene[round(s["start"] * 16_000) : round(s["end"] * 16_000)] for s in segments if s["speaker"] == "A"])
+    level = math.sqrt(float(np.mean(wearer**2)))
+    scene = scene / level
+    for line, segment in zip(SCRIPT, segments, strict=True):
+        if line.masked:
+            segment["mask"] = _mask(scene, segment, line.masked, rng)
+    scene += sounds.coloured_noise(rng, len(scene), -5.0) * 10.0 ** (ROOM_TONE_DB / 20.0)
+    scene *= 10.0 ** (SPEECH_DBFS / 20.0)
+    truth = {
+        "audio": "demo.flac",
+        "sample_rate_hz": SAMPLE_RATE_HZ,
+        "speakers": {"A": f"wearer, Kokoro voice {WEARER}", "B": f"bystander, Kokoro voice {BYSTANDER}"},
+        "room": {
+            "dims_m": list(ROOM_DIMS_M),
+            "room_tone_db": ROOM_TONE_DB,
+            **{
+                f"{speaker}_{name}": round(getattr(response, name), 2)
+                for speaker, response in responses.items()
+                for name in ("distance_m", "rt60_s", "drr_db")
+            },
+        },
+        "segments": segments,
+    }
+    return scene, truth
+
+
+def _mask(
+    scene: FloatArray, segment: dict[str, Any], masked: Sequence[str], rng: np.random.Generator
+) -> dict[str, Any]:
+    """Replace the named words by white noise at the speech's level, in place; the timing of the rest stays."""
+    chosen = [w for w in segment["words"] if w["word"].strip(".,").lower() in masked]
+    start, end = (round(t * SAMPLE_RATE_HZ) for t in (chosen[0]["start"], chosen[-1]["end"]))
+    fade = 80
+    edge = np.ones(end - start)
+    edge[:fade] = np.arange(fade) / fade
+    edge[-fade:] = edge[:fade][::-1]
+    noise = sounds.coloured_noise(rng, end - start, 0.0)
+    scene[start:end] = scene[start:end] * (1.0 - edge) + noise * edge
+    return {
+        "kind": "noise",
+        "words": [w["word"] for w in chosen],
+        "start": start / SAMPLE_RATE_HZ,
+        "end": end / SAMPLE_RATE_HZ,
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line."""
+    import soundfile
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--kokoro", type=Path, required=True, help="Kokoro-82M as ONNX")
+    parser.add_argument("--voices", type=Path, required=True, help="folder of voice files NAME.bin")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "demo")
+    args = parser.parse_args(argv)
+    scene, truth = build(Voices(args.kokoro, args.voices, (WEARER, BYSTANDER)))
+    args.out.mkdir(parents=True, exist_ok=True)
+    peak = float(np.abs(scene).max())
+    if peak >= 1.0:
+        raise RuntimeError(f"the scene would clip: peak {peak:.2f}")
+    soundfile.write(args.out / "demo.flac", scene, SAMPLE_RATE_HZ, subtype="PCM_16")
+    truth["duration_s"] = round(len(scene) / SAMPLE_RATE_HZ, 3)
+    (args.out / "demo.json").write_text(json.dumps(truth, indent=2) + "\n", encoding="utf-8")
+    print(f"{truth['duration_s']:.1f} s, peak {peak:.2f}, {(args.out / 'demo.flac').stat().st_size / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main()
