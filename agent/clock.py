@@ -99,13 +99,6 @@ class VirtualClock:
                 future.set_result(None)
 
 
-def timed(call: Callable[[], T]) -> tuple[T, float]:
-    """Run ``call`` and say how many real seconds it took."""
-    start_s = time.perf_counter()
-    result = call()
-    return result, time.perf_counter() - start_s
-
-
 async def timed_async(call: Callable[[], Awaitable[T]]) -> tuple[T, float]:
     """Await ``call()`` and say how many real seconds it took."""
     start_s = time.perf_counter()

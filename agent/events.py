@@ -249,6 +249,8 @@ class SessionEnded(Envelope):
     turns: int
     decisions: dict[str, int]
     reason: str
+    compute_s: float = 0.0
+    """Real seconds of model compute, thrown-away early work included."""
     below_vad_s: float = 0.0
     """Seconds of signal that was audible but that the voice activity detector did not call speech."""
 

@@ -290,5 +290,6 @@ class Loop:
             turns=self._turn_count,
             decisions=dict(self._work.box.decisions),
             reason=reason,
+            compute_s=round(self._worker.busy_s, 6),
             below_vad_s=self._below_vad_samples / SAMPLE_RATE_HZ,
         )

@@ -14,7 +14,7 @@ import contextlib
 import importlib
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -232,7 +232,9 @@ class _Inbox:
         with self._lock:
             silence_s = at_s - self.last_s - frames / self._rate_hz if self._started else 0.0
             self._started = True
-            if status.input_overflow:
+            if silence_s > STALL_S:
+                self._next += round(silence_s * self._rate_hz)
+            elif status.input_overflow:
                 self._next += self._lost_by_overflow(silence_s, adc_s)
             flags = bool(status.input_overflow), bool(status.input_underflow)
             self._blocks.append(_Block(copy, self._next, at_s, silence_s, *flags))
@@ -319,6 +321,9 @@ class MicrophoneSource:
         self._pipeline: SourcePipeline | None = None
         self._wake = asyncio.Event()
         self._timer: asyncio.Task[None] | None = None
+        self._timer_s = (
+            0.0  # when it fires; a later one than needed would be a late watchdog, an earlier one is harmless
+        )
         self._closing = False
         self._hung = False
         self._accounted_s: float | None = None  # the clock's time up to which the stream is accounted for
@@ -339,8 +344,6 @@ class MicrophoneSource:
             SourceError: when PortAudio is missing, no device fits, or the driver refuses; lists the devices where that
                 helps.
         """
-        if self._module is None:
-            self._module = load_sounddevice()
         await self._open_stream(refresh=False)
 
     async def __aiter__(self) -> AsyncIterator[SourceItem]:
@@ -360,8 +363,9 @@ class MicrophoneSource:
                 for item in self._take(block, opened.rate_hz, self._pipeline):
                     yield item
             if trouble:
-                async for item in self._recover(trouble, opened, self._pipeline):
-                    yield item
+                async with contextlib.aclosing(self._recover(trouble, opened, self._pipeline)) as recovery:
+                    async for item in recovery:
+                        yield item
             elif not blocks:
                 await self._wait_until(opened.inbox.deadline_s)
         for item in self._pipeline.finish():
@@ -441,7 +445,9 @@ class MicrophoneSource:
 
     # Opening, closing, opening again
 
-    async def _recover(self, trouble: str, opened: _Opened, pipeline: SourcePipeline) -> AsyncIterator[SourceItem]:
+    async def _recover(
+        self, trouble: str, opened: _Opened, pipeline: SourcePipeline
+    ) -> AsyncGenerator[SourceItem, None]:
         """Close what is broken and open it again, for as long as it takes; meanwhile the stream goes on in gaps."""
         self._cancel_timer()
         if self._accounted_s is None:
@@ -486,6 +492,8 @@ class MicrophoneSource:
         loop = asyncio.get_running_loop()
 
         def work() -> _Opened:
+            if self._module is None:
+                self._module = load_sounddevice()
             if refresh:
                 self._refresh_devices()
             return self._open_device(self._pick(list_devices(self._module)), loop)
@@ -605,8 +613,10 @@ class MicrophoneSource:
     # Waiting
 
     async def _wait_until(self, at_s: float) -> None:
-        """Wait until something wakes the source or the clock shows ``at_s``; may return early."""
-        if self._timer is None or self._timer.done():
+        """Wait until something wakes the source or the clock shows ``at_s``; may return early, never late."""
+        if self._timer is None or self._timer.done() or at_s < self._timer_s:
+            self._cancel_timer()
+            self._timer_s = at_s
             self._timer = asyncio.create_task(self._clock.sleep_until_s(at_s), name="microphone watchdog")
             self._timer.add_done_callback(lambda _: self._wake.set())
         await self._wake.wait()

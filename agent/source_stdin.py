@@ -25,6 +25,8 @@ from agent.sources import Description, ErrorCode, NoticeCode, SourceError, Sourc
 MAX_CHANNELS = 64
 _READ_BYTES = 1 << 16
 _MAX_CHUNKS = 4
+_MAY_BE_SAMPLES = ("an MP3 or AAC", "a gzip", "JSON", "plain text")
+"""Kinds with so short a mark that real samples can begin with it."""
 
 
 class SampleFormat(StrEnum):
@@ -247,10 +249,10 @@ def _require_raw(head: bytes) -> None:
     kind = has_audio_header(head)
     if kind is not None:
         message = (
-            f"standard input begins with a {kind} header, not raw PCM: replay the file instead, or let the recorder "
-            "write raw samples (arecord -t raw, ffmpeg -f s16le)"
+            f"standard input begins with a file header ({kind}), not raw PCM: replay the file instead, or let the "
+            "recorder write raw samples (arecord -t raw, ffmpeg -f s16le)"
         )
         raise SourceError(ErrorCode.WRONG_KIND, message)
     other = kind_of(head[:HEAD_BYTES]) if len(head) >= 16 and any(head) else None
-    if other is not None and not other.startswith(("an MP3 or AAC", "JSON", "plain text")):
+    if other is not None and not other.startswith(_MAY_BE_SAMPLES):
         raise SourceError(ErrorCode.WRONG_KIND, f"standard input is no raw PCM: {other}")

@@ -71,7 +71,7 @@ class TurnSettings:
     hangover_ms: int = 600
     min_hangover_ms: int = 200
     max_hangover_ms: int = 1200
-    tail_ms: int = 160
+    tail_ms: int = 200
     max_turn_s: float = 15.0
     max_bridged_gap_ms: int = 100
     discard_report_s: float = 10.0

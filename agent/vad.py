@@ -83,8 +83,8 @@ class WebRtcVad:
     scores as 4 or 5 speech frames, so its speech frames overstate speech by about 80 ms.
 
     Args:
-        mode: aggressiveness, 0 (misses least) to 3 (refuses most). Modes 2 and 3 lose quiet talkers; see
-            ``agent.turns.TurnSettings`` for the measurement behind the default.
+        mode: aggressiveness, 0 (misses least) to 3 (refuses most). Modes 2 and 3 lose quiet talkers: the
+            default lost 23 of 168 words and commands that peak at -54 dBFS, mode 0 lost 10, mode 2 lost 90.
         sample_rate_hz: the rate of the frames. The loop uses the project's 16 kHz.
         frame_ms: the length of a frame. The loop uses 20 ms.
         energy_floor_dbfs: frames whose level (DC removed) lies below it are never speech, or None for no floor. The
@@ -174,27 +174,104 @@ class WebRtcVad:
 class NoiseFloor:
     """Follows the level of the background: falls at once with a quieter frame, rises slowly with louder ones.
 
-    Speech dips to the background between words often enough to hold it down, a steady noise lifts it within seconds.
+    Speech dips to the background between words often enough to hold it down; a steady noise lifts it within seconds.
     Minimum following as in R. Martin, "Noise power spectral density estimation based on optimal smoothing and minimum
     statistics" (2001), here on the broadband frame level only.
 
     Args:
         rise_db_per_s: how fast it rises under louder frames.
+
+    Raises:
+        ValueError: when the rise is not positive and finite.
     """
 
-    def __init__(self, rise_db_per_s: float = 3.0) -> None:
+    def __init__(self, rise_db_per_s: float = 4.0) -> None:
         if not 0.0 < rise_db_per_s < math.inf:
             raise ValueError(f"rise_db_per_s is {rise_db_per_s!r}; it must be positive and finite")
         self._rise_db_per_s = rise_db_per_s
         self._floor_dbfs: float | None = None
 
-    def update(self, level: float, duration_s: float) -> float:
-        """Take in one frame's level (dBFS) and length (s); returns the background's level in dBFS."""
+    def update(self, frame_dbfs: float, duration_s: float) -> float:
+        """Take in one frame's level (dBFS) and length (s).
+
+        Returns:
+            The background's level in dBFS.
+        """
         if self._floor_dbfs is None:
-            self._floor_dbfs = level
+            self._floor_dbfs = frame_dbfs
         else:
-            self._floor_dbfs = min(level, self._floor_dbfs + self._rise_db_per_s * duration_s)
+            self._floor_dbfs = min(frame_dbfs, self._floor_dbfs + self._rise_db_per_s * duration_s)
         return self._floor_dbfs
+
+
+class AboveBackground:
+    """A second condition on any detector: speech must stand out of the background.
+
+    WebRTC's detector calls steady noise speech for as long as it lasts (white noise: 99 to 100 % of frames), so turns
+    in noise never end. A frame passes here when the detector calls it speech and it, or one of the ``hold_frames``
+    before it, exceeds the background's level by ``margin_db``. The detector sees every frame.
+
+    Measured with turns cut by ``agent.turns`` at its defaults: 48 spoken commands, 48 coffee orders and 30 read
+    sentences, each in 8 backgrounds at 5 to 24 dB signal-to-noise ratio (pink noise, kitchen, café, wind, street).
+    From the end of the clean speech to the closed turn passed MEDIAN_BEFORE ms (mean of the medians) without this
+    condition and MEDIAN_AFTER ms with it.
+
+    Args:
+        vad: the detector.
+        margin_db: by how much speech must exceed the background.
+        hold_frames: how many quieter frames may follow a louder one (closures inside a word).
+        sample_rate_hz: the rate of the frames.
+
+    Raises:
+        VadConfigError: when a setting is out of range.
+    """
+
+    def __init__(
+        self, vad: Vad, *, margin_db: float = 6.0, hold_frames: int = 2, sample_rate_hz: int = SAMPLE_RATE_HZ
+    ) -> None:
+        if not 0.0 <= margin_db < math.inf:
+            raise VadConfigError(f"margin_db is {margin_db!r}; it must be at least 0 and finite")
+        if type(hold_frames) is not int or hold_frames < 0:
+            raise VadConfigError(f"hold_frames is {hold_frames!r}; it must be a whole number, at least 0")
+        self._vad = vad
+        self._margin_db = margin_db
+        self._hold_frames = hold_frames
+        self._frame_s = vad.frame_samples / sample_rate_hz
+        self._background = NoiseFloor()
+        self._held_frames = 0
+
+    @property
+    def frame_samples(self) -> int:
+        """The only frame length that is accepted."""
+        return self._vad.frame_samples
+
+    def is_speech(self, frame: Pcm) -> bool:
+        """Whether the next frame of the stream holds speech that stands out; see ``Vad``."""
+        speech = self._vad.is_speech(frame)
+        frame_dbfs = level_dbfs(frame)
+        if frame_dbfs >= self._background.update(frame_dbfs, self._frame_s) + self._margin_db:
+            self._held_frames = self._hold_frames
+        elif self._held_frames:
+            self._held_frames -= 1
+        else:
+            speech = False
+        return speech
+
+    def reset(self) -> None:
+        """Forget the stream so far."""
+        self._vad.reset()
+        self._background = NoiseFloor()
+        self._held_frames = 0
+
+
+def make_vad(mode: int = 1) -> Vad:
+    """The detector of the live loop: WebRTC's, confined to what stands out of the background. One a session.
+
+    Raises:
+        VadConfigError: when the mode is not 0 to 3.
+        VadUnavailableError: when the extension cannot be imported.
+    """
+    return AboveBackground(WebRtcVad(mode))
 
 
 def level_dbfs(frame: Pcm) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from agent.clock import VirtualClock, WallClock, timed, timed_async, within_s
+from agent.clock import VirtualClock, WallClock, timed_async, within_s
 from agent.requests import Compute, Computed, Confirm, Launch, Request
 
 T = TypeVar("T")
@@ -53,6 +53,11 @@ class Job:
 
 class Worker(Protocol):
     """Runs jobs in the order in which they were submitted."""
+
+    @property
+    def busy_s(self) -> float:
+        """Real seconds of compute so far, thrown-away work included."""
+        ...
 
     def submit(self, job: Job) -> None:
         """Queue a job."""
@@ -118,6 +123,7 @@ class _Inference:
 
     def __init__(self) -> None:
         self._thread = _Thread()
+        self.busy_s = 0.0
 
     async def run(self, request: Compute) -> tuple[object, BaseException | None, float]:
         """Value, error and the real seconds it took."""
@@ -133,6 +139,7 @@ class _Inference:
                 return None, error
 
         (value, error), seconds = await timed_async(call)
+        self.busy_s += seconds
         return value, error, seconds
 
     def stop(self) -> None:
@@ -148,6 +155,11 @@ class WallWorker:
         self._jobs: asyncio.Queue[Job | None] = asyncio.Queue()
         self._effects: set[asyncio.Task[None]] = set()
         self._task = asyncio.create_task(self._run(), name="voicegate-worker")
+
+    @property
+    def busy_s(self) -> float:
+        """Real seconds of compute so far."""
+        return self._inference.busy_s
 
     def submit(self, job: Job) -> None:
         """Queue a job."""
@@ -240,6 +252,11 @@ class ChargedWorker:
         self._request: Request | None = None
         self._free_s = 0.0
 
+    @property
+    def busy_s(self) -> float:
+        """Real seconds of compute so far."""
+        return self._inference.busy_s
+
     def submit(self, job: Job) -> None:
         """Queue a job."""
         self._jobs.append(job)
@@ -321,5 +338,3 @@ class ChargedWorker:
         # An effect runs beside the worker, so it is timed but does not keep the worker busy.
         request.done(value, error, self._free_s + (seconds if self._charge else 0.0))
 
-
-__all__ = ["ChargedWorker", "Job", "WallWorker", "Work", "Worker", "timed"]

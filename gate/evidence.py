@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from gate.span import Span
 
@@ -153,7 +154,7 @@ class Evidence:
     def words_by_turn(self) -> tuple[tuple[Word, ...], ...]:
         """The words of each turn, the latest turn first. What is said in one turn does not run on into the next."""
         edges = (0, *self.turn_starts, len(self.words))
-        parts = [self.words[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+        parts = [self.words[start:end] for start, end in pairwise(edges)]
         return tuple(reversed(parts))
 
     @property

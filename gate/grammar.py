@@ -8,8 +8,9 @@ The forms are those of VGBench (*Do Audio LLMs Listen Before They Act?*, section
     any other text, which is an answer
 
 The paper prints its tool form with the doubled braces of a Python format string; both spellings are read. Nothing is
-repaired by guessing: single quotes, trailing commas, comments, ``NaN``, cut-off calls and text around a call are faults,
-and a fault is never an action. Where a text holds several actions the one that does least wins: Mute, then Pardon.
+repaired by guessing: single quotes, trailing commas, comments, ``NaN``, cut-off calls and text around a call are
+faults, and a fault is never an action. Where a text holds several actions the one that does least wins: Mute, then
+Pardon.
 """
 
 from __future__ import annotations
@@ -263,8 +264,8 @@ def render(action: Action) -> str:
     """Write an action canonically, so that ``parse(render(action)) == action`` for every action ``parse`` returns.
 
     Raises:
-        ValueError: when the arguments hold a value that JSON cannot carry, an answer would read as another action, or the
-            canonical form is longer than ``MAX_CHARS``.
+        ValueError: when the arguments hold a value that JSON cannot carry, an answer would read as another action, or
+            the canonical form is longer than ``MAX_CHARS``.
     """
     match action:
         case MuteAction():

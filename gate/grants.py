@@ -1,9 +1,10 @@
 """Single-use permission to execute one exact call. Only ``gate.decide`` mints one, and only with a Tool decision.
 
-A grant is bound to the turn, the tool and the exact arguments. Whoever executes must *redeem* it with the very call that
-will run; a second redemption for the same turn, and any redemption with another call, is refused. So no text that a model
-writes, and no event order, can run a tool twice or run something else. A seal over all fields, made with a key of this
-process, keeps a copied or altered grant from passing: a guard against mistakes in the program, not against hostile code in it.
+A grant is bound to the turn, the tool and the exact arguments. Whoever executes must *redeem* it with the very call
+that will run; a second redemption for the same turn, and any redemption with another call, is refused. So no text that
+a model writes, and no event order, can run a tool twice or run something else. A seal over all fields, made with a key
+of this process, keeps an altered grant from passing: a guard against mistakes in the program, not against hostile code
+in it.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def _mint(turn_id: str, call: ToolCall, span: Span, expires_sample: int) -> Gran
     """Mint a grant. ``gate.decide`` alone calls this; a test holds the rule."""
     digest = call_digest(call)
     grant_id = f"{turn_id}:{digest[:16]}"
-    return Grant(grant_id, turn_id, digest, span, expires_sample, _seal(grant_id, turn_id, digest, span, expires_sample))
+    seal = _seal(grant_id, turn_id, digest, span, expires_sample)
+    return Grant(grant_id, turn_id, digest, span, expires_sample, seal)
 
 
 class GrantLedger:

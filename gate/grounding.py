@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from gate.evidence import Word
 from gate.spoken import FILLERS, SpokenToken, tokens
@@ -18,6 +19,7 @@ _CORRECTIONS = frozenset({"no", "nope", "sorry", "actually", "rather", "wait", "
 """Between two numbers, these take the first one back."""
 _NOT_ONE = frozenset({"few", "couple", "lot", "bunch", "bit", "number", "pair", "little", "while", "good", "great"})
 """After an article, these make it mean something else than one."""
+_CLAUSE_STARTS = frozenset({"and", "then", "please", "now", "thanks", "again"})
 _CURRENCIES = frozenset({"dollars", "euros", "pounds", "yen", "yuan", "rupees", "francs", "pesos", "won"})
 """What may follow the number in a phrase that is nothing but a number."""
 _MASK = "[?]"
@@ -27,8 +29,8 @@ _MASK = "[?]"
 def normal_form(text: str) -> tuple[str, ...]:
     """Tokens of ``text`` for comparison: NFKC, casefolded, punctuation and possessive endings gone, numbers in digits.
 
-    "Seven", "7" and "seven," compare equal, and so do "7:30" and "seven thirty", or "$60" and "sixty dollars". A number is
-    always one token: "two hundred fifty" holds no "fifty". Accents and vowel signs are kept, for they tell names apart.
+    "Seven", "7" and "seven," compare equal, and so do "7:30" and "seven thirty", or "$60" and "sixty dollars". A number
+    is always one token: "two hundred fifty" holds no "fifty". Accents and vowel signs are kept: they tell names apart.
     """
     return tuple(token.text for token in tokens(text.split()))
 
@@ -41,10 +43,10 @@ def ground_text(value: str, words: Sequence[Word]) -> tuple[Word, ...] | None:
         words: the heard words, in order, of one turn.
 
     Returns:
-        The shortest, then latest, run of words that says the value, with nothing between its tokens but fillers, articles
-        and repetitions; None when there is no such run. A run that cuts a number or leaves out the "not" before it does
-        not count: it would say something else. The latest wins because a speaker who corrects herself means the last
-        version.
+        The shortest, then latest, run of words that says the value, with nothing between its tokens but fillers,
+        articles and repetitions; None when there is no such run. A run that cuts a number or leaves out the "not"
+        before it does not count: it would say something else. The latest wins because a speaker who corrects herself
+        means the last version.
     """
     wanted = normal_form(value)
     if not wanted or _MASK in value:
@@ -55,7 +57,11 @@ def ground_text(value: str, words: Sequence[Word]) -> tuple[Word, ...] | None:
         end = _match_from(heard, start, wanted)
         if end is None or _negated(heard, start):
             continue
-        run = (heard[start].first, heard[end].last)
+        # Not the ends of the run: a currency sign is written before its number and read behind it.
+        run = (
+            min(token.first for token in heard[start : end + 1]),
+            max(token.last for token in heard[start : end + 1]),
+        )
         if best is None or run[1] - run[0] <= best[1] - best[0]:
             best = run
     if best is None:
@@ -94,8 +100,8 @@ def ground_choice(value: str, words: Sequence[Word]) -> tuple[Word, ...] | None:
         words: the heard words, in order, of one turn.
 
     Returns:
-        The words, which may stand up to six words apart; None when the choice was not named. A person may well say a choice
-        in words that are not its name, so None does not prove that it was invented.
+        The words; "turn" and "off" may stand up to four words apart when the last of them ends a clause. None when the
+        choice was not named, which does not prove that it was invented: a person may say it in other words.
     """
     spelled = value.replace("_", " ")
     run = ground_text(spelled, words)
@@ -108,14 +114,21 @@ def ground_choice(value: str, words: Sequence[Word]) -> tuple[Word, ...] | None:
             continue
         found = [start]
         for token in wanted[1:]:
-            ahead = range(found[-1] + 1, min(len(heard), found[-1] + 8))
+            ahead = range(found[-1] + 1, min(len(heard), found[-1] + 6))
             at = next((index for index in ahead if heard[index].text == token), None)
             if at is None:
                 break
             found.append(at)
-        else:
+        if len(found) == len(wanted) and _ends_clause(heard, found[-1], words):
             return tuple(word for index in found for word in words[heard[index].first : heard[index].last + 1])
     return None
+
+
+def _ends_clause(heard: Sequence[SpokenToken], index: int, words: Sequence[Word]) -> bool:
+    """Whether a particle belongs to the verb before it ("turn it off."), not to a noun behind it ("turn up X on Y")."""
+    if index + 1 == len(heard) or words[heard[index].last].text.endswith((",", ".", "?", "!", ";")):
+        return True
+    return heard[index + 1].text in _CLAUSE_STARTS
 
 
 def ground_number(value: float, words: Sequence[Word]) -> tuple[Word, ...] | None:
@@ -126,9 +139,9 @@ def ground_number(value: float, words: Sequence[Word]) -> tuple[Word, ...] | Non
         words: the heard words, in order, of one turn.
 
     Returns:
-        The words of the latest number with that value. For 1, without such a number, every "a" and "an" that can mean one.
-        None when the number was not said, was only part of a larger one, can be read in two ways, was negated, or was
-        taken back ("sixty, no, seventy").
+        The words of the latest number with that value. For 1, without such a number, every "a" and "an" that can mean
+        one. None when the number was not said, was only part of a larger one, can be read in two ways, was negated, or
+        was taken back ("sixty, no, seventy").
     """
     if not math.isfinite(value):
         return None
@@ -149,7 +162,7 @@ def _taken_back(heard: Sequence[SpokenToken], index: int) -> bool:
         return False
     between = [token.text for token in heard[index + 1 : later[-1]]]
     return any(text in _CORRECTIONS for text in between) or any(
-        pair in (("make", "it"), ("make", "that")) for pair in zip(between, between[1:], strict=False)
+        pair in (("make", "it"), ("make", "that")) for pair in pairwise(between)
     )
 
 
@@ -175,7 +188,7 @@ def last_number(words: Sequence[Word]) -> float | None:
         words: an answer to "how much?", in order.
 
     Returns:
-        The last number, when all numbers before it are the same or were taken back, and each can be read in one way only;
+        The last number, when it can be read in one way only and all numbers before it are the same or were taken back;
         otherwise None.
     """
     heard = tokens([word.text for word in words])

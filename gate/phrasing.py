@@ -1,7 +1,7 @@
 """Tells a question about the state of things from a command. "Is the light on?" must never turn it on.
 
-English only, by the form of the words: a veto beside the policy's own judgement, which it can only tighten. A polite request
-("could you turn it off?") is a command.
+English only, by the form of the words: a veto beside the policy's own judgement, which it can only tighten. A polite
+request ("could you turn it off?") is a command.
 """
 
 from __future__ import annotations

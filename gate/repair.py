@@ -6,9 +6,11 @@ identify what is missing, ask for that, go on). How a repair ends:
 ===========================  ==========================================================================
 the owner fills the gap      the value is merged into the pending call and the whole is decided anew
 the owner gives a command    the new command is taken, the pending call is dropped
+the owner calls it off       the pending call is dropped (``call_off``)
 another speaker, noise       ignored; the repair stays open until it expires
 silence                      the repair expires, nothing is executed
-a third "Pardon?" in a row   not said; the decision becomes Mute (``PARDON_LIMIT``), the pending call is dropped
+a third "Pardon?" in a row   not said; the decision becomes Mute (``PARDON_LIMIT``), the pending call is dropped;
+                             so are all that follow, until a turn is understood or a repair's life passes without one
 ===========================  ==========================================================================
 """
 
@@ -20,10 +22,27 @@ from dataclasses import dataclass, replace
 from gate.actions import ActionKind, Parsed, ToolAction
 from gate.catalogue import Catalogue, JsonScalar, ParamFacts, ParamKind, ToolCall
 from gate.decision import Decision
-from gate.evidence import DistanceVerdict, Evidence, SpeakerVerdict, Word
-from gate.grounding import normal_form, spoken_number
+from gate.evidence import DistanceVerdict, Evidence, Modality, SpeakerVerdict, Word
+from gate.grounding import ground_choice, last_number, normal_form
 from gate.reasons import Reason
 from gate.span import SAMPLE_RATE_HZ
+from gate.spoken import FILLERS
+
+_SMALL_WORDS = FILLERS | {"oh", "ok", "okay", "well", "please", "just", "it", "that", "thanks", "you", "actually"}
+_REFUSALS = frozenset(
+    tuple(phrase.split())
+    for phrase in (
+        "no", "nope", "nah", "no no", "cancel", "stop", "abort", "nothing", "nobody", "no one", "no 1", "none",
+        "never mind", "nevermind", "forget", "leave", "drop", "dont", "do not", "dont bother", "i dont know",
+        "dont know", "no idea", "not sure", "im not sure", "no never mind", "no cancel", "no stop", "no forget",
+    )
+)  # fmt: skip
+"""Whole answers in English that give none; "no 1" is how "no one" reads once numbers are in digits."""
+_NO_VALUES = frozenset(
+    (word,)
+    for word in ("yes", "yeah", "yep", "sure", "right", "what", "who", "huh", "pardon", "sorry", "wait", "hello")
+)
+"""Whole answers that neither give a value nor refuse one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +118,51 @@ def after_decision(
     Returns:
         The new state, and the decision as it is carried out: a "Pardon?" beyond the limit becomes Mute.
     """
+    expires_sample = now_sample + settings.life_samples
     if decision.action is ActionKind.PARDON:
         if state.in_row >= settings.max_in_row:
             muted = replace(
-                decision, action=ActionKind.MUTE, reason=Reason.PARDON_LIMIT, detail=decision.detail, text="", call=None,
-                missing_param=None,
-            )  # fmt: skip
-            return RepairState(), muted
-        pending = Pending(decision.call, decision.missing_param, decision.evidence, now_sample + settings.life_samples)
+                decision, action=ActionKind.MUTE, reason=Reason.PARDON_LIMIT, text="", call=None, missing_param=None
+            )
+            # Waits for nothing, but keeps the count until it expires: babble must not be asked again and again.
+            return RepairState(Pending(None, None, decision.evidence, expires_sample), state.in_row), muted
+        if state.pending is not None and not _from_owner(decision.evidence):
+            # Asked of somebody who may not be the owner: that must not take her open call away.
+            return RepairState(state.pending, state.in_row + 1), decision
+        pending = Pending(decision.call, decision.missing_param, decision.evidence, expires_sample)
         return RepairState(pending, state.in_row + 1), decision
     if decision.action is ActionKind.MUTE:
         return state, decision
     return RepairState(), decision
+
+
+def _from_owner(evidence: Evidence) -> bool:
+    if evidence.modality is Modality.TEXT:
+        return True
+    return (
+        evidence.speaker.verdict is SpeakerVerdict.OWNER
+        and evidence.proximity.verdict is DistanceVerdict.NEAR
+        and not evidence.own_voice
+    )
+
+
+def call_off(state: RepairState, evidence: Evidence) -> RepairState:
+    """Drop the pending call when the owner says so ("never mind").
+
+    Args:
+        state: the repair, already expired where due.
+        evidence: this turn's evidence.
+
+    Returns:
+        The state without a repair, or ``state`` itself when this turn calls nothing off.
+    """
+    if state.pending is not None and _from_owner(evidence) and _bare(evidence.words) in _REFUSALS:
+        return RepairState()
+    return state
+
+
+def _bare(words: Sequence[Word]) -> tuple[str, ...]:
+    return tuple(text for word in words for text in normal_form(word.text) if text not in _SMALL_WORDS)
 
 
 def merge(
@@ -118,8 +170,8 @@ def merge(
 ) -> Merged | None:
     """Complete the pending call with an answer, where this turn is one.
 
-    Only a near turn by the owner can answer. Either the turn is the same command again (its arguments replace the pending
-    ones), or a short fragment that holds a value for the argument asked for.
+    Only a near turn by the owner, or a typed one, can answer. Either the turn is the same command again (its arguments
+    replace the pending ones), or a short fragment that holds a value for the argument asked for.
 
     Args:
         state: the repair, already expired where due.
@@ -134,7 +186,7 @@ def merge(
     pending = state.pending
     if pending is None or pending.call is None or pending.missing_param is None:
         return None
-    if evidence.speaker.verdict is not SpeakerVerdict.OWNER or evidence.proximity.verdict is not DistanceVerdict.NEAR:
+    if not _from_owner(evidence):
         return None
     tool = catalogue.find(pending.call.name)
     facts = tool.param(pending.missing_param) if tool else None
@@ -154,28 +206,30 @@ def merge(
 
 def _joined(asked: Evidence, answer: Evidence) -> Evidence:
     damage = None if asked.damage is None or answer.damage is None else (*asked.damage, *answer.damage)
-    return replace(answer, words=(*asked.words, *answer.words), damage=damage)
+    starts = (*asked.turn_starts, len(asked.words))
+    return replace(answer, words=(*asked.words, *answer.words), damage=damage, turn_starts=starts)
 
 
 def fill_value(facts: ParamFacts, words: Sequence[Word], max_words: int) -> JsonScalar:
     """The value that a fragment gives to a parameter, or None.
 
-    Text takes the whole fragment; numbers take the longest spoken number; a choice must be named. A boolean is never
-    filled from a fragment: "yes" says too little about what was asked.
+    Text takes the whole fragment; a number must be the only one, or the last after corrections; a choice must be named.
+    A boolean is never filled from a fragment: "yes" says too little about what was asked. A question, and a fragment
+    that says nothing ("never mind", "what", "yes"), is no value.
     """
-    if not words or len(words) > max_words:
+    if not words or len(words) > max_words or words[-1].text.rstrip("\"')").endswith("?"):
+        return None
+    said = _bare(words)
+    if not said or said in _REFUSALS or said in _NO_VALUES:
         return None
     if facts.kind is ParamKind.TEXT:
         text = " ".join(word.text for word in words).strip(" .,;:!?")
         return text or None
     if facts.kind is ParamKind.CHOICE:
-        said = " ".join(normal_form(" ".join(word.text for word in words)))
-        named = [choice for choice in facts.choices if " ".join(normal_form(choice.replace("_", " "))) in said]
+        named = [choice for choice in facts.choices if ground_choice(choice, words) is not None]
         return named[0] if len(named) == 1 else None
     if facts.kind in (ParamKind.NUMBER, ParamKind.INTEGER):
-        for length in range(len(words), 0, -1):
-            for start in range(len(words) - length + 1):
-                number = spoken_number(" ".join(word.text for word in words[start : start + length]))
-                if number is not None:
-                    return int(number) if number.is_integer() else number
+        number = last_number(words)
+        if number is not None:
+            return int(number) if number.is_integer() else number
     return None

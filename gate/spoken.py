@@ -1,8 +1,8 @@
 """Reads words as a person would: numbers whole, never in parts. What ``gate.grounding`` compares.
 
-"two hundred fifty" is one number, and neither 200 nor 50 was said in it. A number that could be read in several ways ("two
-fifty", "five or six", "two hundred, uh, fifty") keeps its words for comparison but has no value, so no amount can rest on it.
-Words are found in the numbers of English; in other languages digits still count. Parsing of number words is ``text2num``'s.
+"two hundred fifty" is one number, and neither 200 nor 50 was said in it. A number that could be read in several ways
+("two fifty", "five or six", "two hundred, uh, fifty") keeps its words for comparison but has no value, so no amount can
+rest on it. Number words are those of English, parsed by ``text2num``; in other languages digits still count.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import pairwise
 
 from text_to_num import find_numbers
 
@@ -33,7 +34,7 @@ _VAGUE = frozenset({"half", "halves", "quarter", "quarters", "dozens", "hundreds
 _ABOUT = frozenset({"few", "couple", "several", "many", "some", "point", "dot"})
 """Before a number word, these change it into one that was not said ("a few hundred", a decimal cut in half)."""
 _SYMBOLS = {"$": "dollars", "€": "euros", "£": "pounds", "¥": "yen", "₹": "rupees", "₩": "won"}
-_UNITS = {"dollar": "dollars", "euro": "euros", "pound": "pounds", "rupee": "rupees", "franc": "francs", "peso": "pesos"}
+_UNITS = {unit: f"{unit}s" for unit in ("dollar", "euro", "pound", "rupee", "franc", "peso", "buck")}
 _MAIN_UNITS = frozenset({"dollars", "euros", "pounds", "bucks", "quid", "rupees", "francs", "pesos"})
 _HUNDREDTHS = frozenset({"cent", "cents", "penny", "pence", "pennies", "centimes", "paise", "centavos"})
 _ORDINAL_ENDS = ("st", "nd", "rd", "th")
@@ -187,9 +188,8 @@ def _read_letters(text: str, start: int) -> tuple[str, int]:
     letters: list[str] = []
     while end < len(text):
         char = text[end]
-        if _is_letter(char) and not _is_ideograph(char):
-            letters.append(char)
-        elif char == "'" and end + 1 < len(text) and _is_letter(text[end + 1]):
+        inner_apostrophe = char == "'" and end + 1 < len(text) and _is_letter(text[end + 1])
+        if inner_apostrophe or (_is_letter(char) and not _is_ideograph(char)):
             letters.append(char)
         elif not (char == "." and _between_initials(text, end)):
             break
@@ -233,22 +233,19 @@ def _read_numeral(text: str, start: int, word: int) -> tuple[_Piece, int]:
     return _Piece(written, word, False, digits=True, attached=attached), end
 
 
-def _signs_after_numbers(pieces: list[_Piece]) -> list[_Piece]:
-    """Put each currency sign behind the number that it stands before, as it is spoken: "$5 million"."""
+def _signs_after_numbers(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Put each currency sign behind the number that it is written before, as it is spoken: "$5 million"."""
     out: list[_Piece] = []
-    sign: _Piece | None = None
-    for piece in pieces:
-        if sign is not None and not piece.digits and piece.written not in _SCALES:
-            out.append(sign)
-            sign = None
-        if piece.sign and not (out and out[-1].digits and out[-1].word == piece.word):
-            if sign is not None:
-                out.append(sign)
-            sign = piece
-        else:
-            out.append(piece)
-    if sign is not None:
-        out.append(sign)
+    index = 0
+    while index < len(pieces):
+        piece, end = pieces[index], index + 1
+        if piece.sign and end < len(pieces) and pieces[end].digits and pieces[end].word == piece.word:
+            end += 1
+            while end < len(pieces) and pieces[end].written in _SCALES:
+                end += 1
+            out.extend(pieces[index + 1 : end])
+        out.append(piece)
+        index = end
     return out
 
 
@@ -347,7 +344,7 @@ def _value(pieces: Sequence[_Piece], group: Sequence[_Atom]) -> Decimal | None:
     hundredths = _after(pieces, group[-1]) in _HUNDREDTHS
     if len(group) == 1:
         return known[0] / 100 if hundredths else known[0]
-    gaps = [_between(pieces, left, right) for left, right in zip(group, group[1:], strict=False)]
+    gaps = [_between(pieces, left, right) for left, right in pairwise(group)]
     if all(atom.scale for atom in group[1:]) and not any(gaps):
         product = Decimal(1)
         for value in known:
@@ -367,7 +364,7 @@ def _comparable(pieces: Sequence[_Piece], group: Sequence[_Atom], value: Decimal
     if value is not None:
         return f"{value.normalize():f}"
     texts = [atom.text for atom in group]
-    gaps = [_between(pieces, left, right) for left, right in zip(group, group[1:], strict=False)]
+    gaps = [_between(pieces, left, right) for left, right in pairwise(group)]
     if not any(gaps):
         # Long runs of digits are numbers that are dialled, however they are grouped; short ones are times.
         if all(text.isdecimal() for text in texts) and sum(map(len, texts)) >= 5:

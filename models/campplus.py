@@ -78,6 +78,17 @@ class CamPlusPlus(nn.Module):
         return self.pool(self.trunk(fbank))
 
 
+class Trunk(nn.Module):
+    """The part before pooling as a module of its own, for export: ``(batch, T, 80)`` to ``(batch, F, 512)``."""
+
+    def __init__(self, network: CamPlusPlus) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, fbank: Tensor) -> Tensor:
+        return self.network.trunk(fbank).transpose(1, 2)
+
+
 class _FrontEnd(nn.Module):
     """FCM: 2-D residual convolutions that reduce the frequency axis by 8 and keep time."""
 

@@ -14,7 +14,7 @@ from types import TracebackType
 import httpx
 
 from models.store_errors import ModelError, ModelFault, writing
-from models.store_files import CHUNK_BYTES, chunks, write_chunk
+from models.store_files import chunks, write_chunk
 from models.store_progress import PullProgress, megabytes
 
 CONNECT_TIMEOUT_S = 4.0
@@ -253,7 +253,7 @@ class Downloader:
                 with writing(part), part.open("r+b" if have_bytes else "wb") as handle:
                     handle.seek(have_bytes)
                     try:
-                        for chunk in response.iter_raw(CHUNK_BYTES):
+                        for chunk in response.iter_raw():  # as they come: gathering would lose what came before a cut
                             write_chunk(handle, chunk)
                             digest.update(chunk)
                             progress.advance(len(chunk))
@@ -266,5 +266,3 @@ class Downloader:
             return digest.hexdigest(), total
         finally:
             response.close()
-
-

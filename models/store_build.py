@@ -16,9 +16,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from models.registry import BuildSpec
 from models.store_errors import ModelError, ModelFault
+
+if TYPE_CHECKING:  # the child process needs none of it
+    from models.registry import BuildSpec
 
 _VERSION_NAME = "BUILDER_VERSION"
 _ERROR_TAIL_CHARS = 2000
@@ -106,7 +109,7 @@ def run_builder(
             error = ModelError(
                 ModelFault.BUILD_FAILED,
                 f"building {name} with {build.function} failed (exit status {status}): {last_line}",
-                "Check free memory and disk, then pull again",
+                "If memory or disk ran out, free some and pull again; else report it with what the builder wrote",
             )
             error.add_note(tail)
             raise error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,6 +88,8 @@ def _print_error(console: Console, error: ModelError) -> None:
     console.print(f"[bold red]error[/] [dim]{error.code.value}[/]", end=" ", highlight=False)
     console.print(error.message, markup=False, highlight=False, soft_wrap=True)
     console.print(f"  {error.cure}", markup=False, highlight=False, soft_wrap=True)
+    for note in getattr(error, "__notes__", ()):  # what a failed builder wrote
+        console.print(textwrap.indent(note, "  | "), markup=False, highlight=False, soft_wrap=True, style="dim")
 
 
 def _list(store: Store, console: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
@@ -98,10 +98,10 @@ def write_atomically(path: Path, data: bytes) -> None:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
+        # Not mkstemp, whose files only their owner may read: a cache filled by one user may serve others.
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            with os.fdopen(descriptor, "wb") as handle:
+            with temporary.open("xb") as handle:
                 write_chunk(handle, data)
             os.replace(temporary, path)
         except BaseException:

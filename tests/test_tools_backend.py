@@ -12,7 +12,7 @@ from typing import Annotated
 import pytest
 
 from gate.catalogue import Risk
-from tests.support_tools import good_call
+from tests.support_tools import good_call, until
 from tools.arguments import ThingName
 from tools.backend import OwnBackend, StubBackend, StubEffect
 from tools.catalogue import ToolCatalogue
@@ -82,7 +82,7 @@ async def test_a_tool_with_an_effect_of_its_own_runs_it_and_others_are_handed_on
     stub = StubBackend()
     own = OwnBackend(stub)
     assert await own.perform(Sounder(what="horn"), key="k1") == "horn for k1, main thread True"
-    assert stub.effects == ()
+    assert not stub.effects
     await own.perform(ORDER, key="k2")
     assert [effect.key for effect in stub.effects] == ["k2"]
 
@@ -117,8 +117,7 @@ def test_a_blocking_tool_that_outlives_its_caller_or_the_loop_does_no_harm() -> 
 
     async def give_up(open_the_gate: bool) -> None:
         task = asyncio.create_task(OwnBackend(StubBackend()).perform(Stuck(what="x"), key="k"))
-        while not finished:
-            await asyncio.sleep(0.001)
+        await until(lambda: bool(finished))
         task.cancel()
         await asyncio.wait({task})
         assert task.cancelled()

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -226,7 +227,7 @@ def test_opening_what_is_no_journal_leaves_it_alone_and_unlocked(tmp_path: Path)
 
 def test_a_file_system_without_a_write_ahead_log_is_refused(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     class NoWal(sqlite3.Connection):
-        def execute(self, sql: str, *args: object) -> sqlite3.Cursor:  # type: ignore[override]
+        def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
             return super().execute("SELECT 'delete'" if sql.startswith("PRAGMA journal_mode") else sql, *args)
 
     connect = sqlite3.connect

@@ -1,7 +1,8 @@
-"""A tool's class: what is derived from it, and which mistakes are refused when it is loaded rather than when it runs."""
+"""A tool's class: what is derived from it, and which mistakes are refused when it is loaded, before it can run."""
 
 from __future__ import annotations
 
+import types
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -113,7 +114,7 @@ def test_hidden_characters_are_refused_in_bare_strings_too() -> None:
 def test_a_validated_call_cannot_be_changed_afterwards() -> None:
     kettle = Kettle(kettle="blue")
     with pytest.raises(ValidationError, match="frozen"):
-        kettle.kettle = "red"  # type: ignore[misc]
+        kettle.kettle = "red"
 
 
 def test_a_base_without_name_is_no_tool_and_its_fields_are_inherited() -> None:
@@ -131,15 +132,13 @@ def test_a_base_without_name_is_no_tool_and_its_fields_are_inherited() -> None:
     assert [param.name for param in Visit.facts.params] == ["place"]
 
 
-def define(annotation: Any, default: object = ..., param: str = "value", **kwargs: object) -> type[ToolSpec]:
+def define(annotation: Any, default: object = ..., param: str = "value", **kwargs: Any) -> type[ToolSpec]:
     """A tool with one parameter of ``annotation``."""
     body: dict[str, object] = {"__annotations__": {param: annotation}, "__module__": __name__}
     if default is not ...:
         body[param] = default
     arguments: dict[str, object] = {"name": "made", "description": "Made.", "risk": Risk.LOW, **kwargs}
-    made = type(ToolSpec)("Made", (ToolSpec,), body, **arguments)
-    assert issubclass(made, ToolSpec)
-    return made
+    return types.new_class("Made", (ToolSpec,), arguments, lambda namespace: namespace.update(body))
 
 
 class Colour(StrEnum):
@@ -224,7 +223,7 @@ def test_a_parameter_has_a_plain_ascii_name(name: str) -> None:
         ({"time_limit_s": "10"}, "positive number of seconds"),
     ],
 )
-def test_a_tool_without_a_proper_name_risk_or_limit_is_refused(arguments: dict[str, object], reason: str) -> None:
+def test_a_tool_without_a_proper_name_risk_or_limit_is_refused(arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(SpecError, match=reason):
         define(Annotated[Phrase, ASK], **arguments)
 
