@@ -78,7 +78,10 @@ def load_parts(settings: Settings, store: Store, policy: Policy | None = None) -
         speaker = load_speaker(section.speaker, store, section.threads)
         proximity = load_proximity(store, section.threads)
         ears = Ears(
-            load_speech(store, section.threads, section.language), speaker, proximity, load_damage(store, section.threads)
+            load_speech(store, section.threads, section.language),
+            speaker,
+            proximity,
+            load_damage(store, section.threads),
         )
         return Parts(
             ears, policy or load_policy(section.policy, store, section.threads), section.policy,

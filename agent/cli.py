@@ -38,7 +38,9 @@ def build_parser() -> argparse.ArgumentParser:
     _session_flags(listen)
 
     replay = commands.add_parser("replay", help="replay recordings through the live loop", epilog=_EPILOG)
-    replay.add_argument("files", nargs="+", type=Path, metavar="FILE", help="whatever libsndfile reads; one session each")
+    replay.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="whatever libsndfile reads; one session each"
+    )
     replay.add_argument(
         "--pace", choices=["charged", "wall", "free"], default="charged",
         help="charged (default): as fast as it can be computed, with the latencies of real time; wall: in real time; "

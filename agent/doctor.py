@@ -123,7 +123,9 @@ def _enrolment() -> Finding:
     path = default_profile()
     if path.exists():
         return Finding("enrolment", True, str(path))
-    return Finding("enrolment", None, "nobody: the first near speaker of a session owns it; `voicegate enroll` ends that")
+    return Finding(
+        "enrolment", None, "nobody: whoever speaks first and near owns a session; see `voicegate enroll`"
+    )
 
 
 def _broker() -> Finding:

@@ -128,10 +128,7 @@ def make_reference(reports: Sequence[ClipReport], ears: Ears, thresholds: Speake
 
 def _snr_db(frames: np.ndarray, speech: np.ndarray) -> float:
     power = np.mean(np.square(frames, dtype=np.float64), axis=1) + 1e-12
-    if speech.all():
-        floor = float(np.percentile(power, 5))
-    else:
-        floor = float(np.median(power[~speech]))
+    floor = float(np.percentile(power, 5)) if speech.all() else float(np.median(power[~speech]))
     return 10.0 * float(np.log10(np.mean(power[speech]) / floor))
 
 

@@ -84,7 +84,9 @@ class EventLog:
 
     def level(self, kind: type[E], at_sample: int, **fields: Any) -> None:
         """Send a level event to the sinks that want it; it takes no number, so files have no holes."""
-        event = kind(seq=self._seq, session=self.session, at_s=at_sample / SAMPLE_RATE_HZ, clock_s=self._now_s(), **fields)
+        event = kind(
+            seq=self._seq, session=self.session, at_s=at_sample / SAMPLE_RATE_HZ, clock_s=self._now_s(), **fields
+        )
         for sink in self._sinks:
             if sink.wants_levels:
                 sink.emit(event)  # type: ignore[arg-type]  # as above

@@ -1,7 +1,7 @@
 """From one turn's audio to segments with evidence: who, how near, which words, what was covered.
 
-Pure arithmetic on what the ears returned. Spans inside are relative to the turn's first sample until ``Segment`` is made,
-which is in the stream.
+Pure arithmetic on what the ears returned. Spans inside are relative to the turn's first sample until ``Segment`` is
+made, which is in the stream.
 """
 
 from __future__ import annotations

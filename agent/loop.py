@@ -1,7 +1,8 @@
 """The live loop: frames in, events out. The microphone, a file and the bench all run this very code.
 
 The pump takes 20 ms frames from the source, asks the voice activity detector, feeds the turn detector, and queues each
-turn's work for the worker at its first pause. Nothing here computes for long: ears and policy run on the worker's thread.
+turn's work for the worker at its first pause. Nothing here computes for long: ears and policy run on the worker's
+thread.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ class Loop:
             The last event, with the session's sums.
 
         Raises:
-            asyncio.CancelledError: when cancelled (Ctrl-C): the open turn is dropped unexecuted, every event is flushed.
+            asyncio.CancelledError: when cancelled (Ctrl-C): the open turn is dropped unexecuted, every event is
+            flushed.
             SourceError: when the source cannot be opened.
         """
         reason = "end of source"
@@ -213,6 +215,7 @@ class Loop:
         match event:
             case TurnOpened():
                 self._turn_count += 1
+                self._work.box.undecided.add(event.turn_id)
                 self._log.emit(
                     events.TurnOpened, event.decided_sample, turn=event.turn_id,
                     start_s=event.start_sample / SAMPLE_RATE_HZ,
@@ -255,6 +258,7 @@ class Loop:
         pending = self._open
         if turn.reason is TurnEnd.SOURCE_GAP:
             self._drop_open("source gap")
+            self._work.box.undecided.discard(turn.turn_id)
             self._log.emit(events.Dropped, turn.decided_sample, turn=turn.turn_id, reason="source_gap")
             return
         # Work on a provisional turn stands only if the final one holds the very same samples and lost none since.

@@ -98,6 +98,3 @@ def decided_fields(decision: Decision) -> dict[str, Any]:
         "proposed": proposed_kind(decision.proposal),
         "evidence": evidence_record(decision.evidence),
     }
-
-
-

@@ -1,7 +1,7 @@
 """What a turn's work asks of whoever drives it.
 
-The work itself is a plain generator: it yields one of these, and the driver sends back the outcome. So the same code runs
-in real time on a thread, on the charged clock, and in a test without either.
+The work itself is a plain generator: it yields one of these, and the driver sends back the outcome. So the same code
+runs in real time on a thread, on the charged clock, and in a test without either.
 """
 
 from __future__ import annotations
@@ -53,11 +53,24 @@ class Launch:
 
     Attributes:
         call: makes the awaitable.
-        done: called with the end time on the session's clock when it has ended.
+        done: called with the result or the error and the end time on the session's clock.
+        delay_s: grace: how long the effect waits before it starts.
+        extend_s: how much longer it may wait while ``is_held``.
+        is_held: says that the effect should not start yet, because somebody is speaking who may take it back.
+        is_withdrawn: says, when its time has come, that it must not start at all. Then neither callback is called.
+        abandoned: called instead of ``done`` when the session ends before the effect has started.
     """
 
     call: Callable[[], Awaitable[object]]
     done: Callable[[object, BaseException | None, float], None]
+    delay_s: float = 0.0
+    extend_s: float = 0.0
+    is_held: Callable[[], bool] = lambda: False
+    is_withdrawn: Callable[[], bool] = lambda: False
+    abandoned: Callable[[], None] = lambda: None
 
+
+HOLD_STEP_S = 0.1
+"""How often a held effect looks again."""
 
 Request = Compute | Confirm | Launch

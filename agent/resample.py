@@ -22,9 +22,9 @@ NARROW_BAND_RATE_HZ = 8_000
 class StreamResampler:
     """Mono float32 at any rate to mono float32 at 16 kHz, block by block.
 
-    The result does not depend on the size of the blocks. The filter holds back up to 41 ms of audio from 44.1 kHz, 37 ms
-    from 48 kHz, nothing from 16 kHz; ``finish`` lets that out, and then ``round(samples in * 16000 / rate)`` samples have
-    come out, one more or less.
+    The result does not depend on the size of the blocks. The filter holds back up to 41 ms of audio from 44.1 kHz, 37
+    ms from 48 kHz, nothing from 16 kHz; ``finish`` lets that out, and then ``round(samples in * 16000 / rate)`` samples
+    have come out, one more or less.
 
     Args:
         rate_hz: the input's rate.

@@ -114,9 +114,7 @@ def _event_file(settings: Settings) -> list[Sink]:
     return [JsonLinesSink(settings.output.events)] if settings.output.events else []
 
 
-async def _owner(
-    args: argparse.Namespace, settings: Settings, parts: Parts
-) -> tuple[OwnerMode, OwnerReference | None]:
+async def _owner(args: argparse.Namespace, settings: Settings, parts: Parts) -> tuple[OwnerMode, OwnerReference | None]:
     if args.enrolment:
         return OwnerMode.ENROLLED, await reference_from_files(args.enrolment, parts, settings)
     return load_owner(settings, parts)

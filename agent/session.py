@@ -46,7 +46,8 @@ CONTEXT_SEGMENTS = 4
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """Everything that a session remembers between turns. Immutable: a turn drafts a new state and commits it when final.
+    """Everything that a session remembers between turns. Immutable: a turn drafts a new state and commits it when
+    final.
 
     Attributes:
         owner: the owner's reference, or None. Set once; never learned from later turns.

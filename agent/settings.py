@@ -66,8 +66,8 @@ class SessionSection(_Section):
     """Whose commands count."""
 
     owner: Literal["auto", "enrolled", "initiator"] = "auto"
-    """``enrolled``: only the enrolled wearer, and without a profile nobody. ``initiator``: whoever speaks first and near.
-    ``auto``: the enrolled wearer where a profile is given, else the initiator."""
+    """``enrolled``: only the enrolled wearer, and without a profile nobody. ``initiator``: whoever speaks first and
+    near. ``auto``: the enrolled wearer where a profile is given, else the initiator."""
     profile: Path | None = None
     """A profile made by ``voicegate enroll``."""
 

@@ -34,9 +34,10 @@ class ChannelStatistics:
 
     def add(self, block: Block) -> None:
         """Take in one block of finite samples."""
+        wide = block.astype(np.float64)
         self.samples += block.shape[0]
-        self._sum += block.sum(axis=0, dtype=np.float64)
-        self._products += block.T @ block
+        self._sum += np.ones(block.shape[0]) @ wide  # many times faster than a sum along the long axis
+        self._products += wide.T @ wide
 
     def fade(self, factor: float) -> None:
         """Let what was seen so far count less."""

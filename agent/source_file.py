@@ -42,15 +42,15 @@ class _Scan:
     failure: str = ""
 
     def add(self, block: Block) -> None:
-        finite = np.isfinite(block).all(axis=1)
-        if not finite.all():
+        """Take in the next block."""
+        if np.isfinite(block).all():
+            self.peak = max(self.peak, float(block.max()), -float(block.min()))
+            self.statistics.add(block)
+        else:
+            finite = np.isfinite(block).all(axis=1)
             if self.first_not_finite is None:
                 self.first_not_finite = self.samples + int(np.argmin(finite))
             self.not_finite += int(np.count_nonzero(~finite))
-        peak = float(np.abs(block[finite]).max(initial=0.0))
-        self.peak = max(self.peak, peak)
-        if peak <= MAX_PEAK:  # beyond it the file is refused anyway, and squares could overflow
-            self.statistics.add(block[finite])
         self.samples += block.shape[0]
 
 

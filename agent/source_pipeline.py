@@ -94,10 +94,10 @@ class SourcePipeline:
             SourceError: when a sample is far beyond full scale: the samples are not in [-1, 1].
         """
         items: list[SourceItem] = []
-        finite = np.logical_and.reduce(np.isfinite(block), axis=1)
-        if finite.all():
+        if np.isfinite(block).all():
             self._push_finite(block, items)
         else:
+            finite = np.logical_and.reduce(np.isfinite(block), axis=1)
             edges = np.flatnonzero(np.diff(finite)) + 1
             for part in np.split(block, edges):
                 if np.isfinite(part[0]).all():
@@ -138,11 +138,11 @@ class SourcePipeline:
             self._over_range.add(int(np.count_nonzero(np.abs(block) > 1.0)))
 
     def _watch_zeros(self, block: Block, items: list[SourceItem]) -> None:
-        sounding = np.flatnonzero(block.any(axis=1))
-        if sounding.size:
+        silent = block.shape[0]
+        if block.any():
             self._zeros_s = 0.0
             self._zeros_said = False
-        silent = block.shape[0] - (int(sounding[-1]) + 1 if sounding.size else 0)
+            silent = 0 if block[-1].any() else int(np.argmax(block[::-1].any(axis=1)))
         self._zeros_s += silent / self._resampler.rate_hz
         if self._zeros_s >= ZEROS_S and not self._zeros_said:
             self._zeros_said = True

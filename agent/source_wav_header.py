@@ -49,15 +49,15 @@ class WavHeader:
         """Bytes of one sample of all channels, from channels and width; None when compressed or unknown."""
         if self.fmt is None or self.fmt[0] not in _UNCOMPRESSED_TAGS:
             return None
-        _, channels, _, _, bits = self.fmt
+        _, channels, _, align, bits = self.fmt
+        if bits == 24 and align == 4 * channels:
+            return align or None  # 24 bits in 32, written by many recorders
         return channels * ((bits + 7) // 8) or None
 
     @property
     def audio_bytes(self) -> int:
         """Bytes of audio that are really there, as far as the header lets one see."""
-        if not self.data:
-            return 0
-        offset, claimed = self.data[0]
+        offset, claimed = self.data[0] if self.data else (self.file_bytes, 0)
         return self.hidden_bytes or min(claimed, self.file_bytes - offset)
 
     @property

@@ -1,26 +1,29 @@
 """What is done about one turn, from samples to effect, as a generator that a worker drives (see ``agent.requests``).
 
-Ears first, then the policy, both already at the first pause; then the wait until the turn is final; then the decision and
+Ears first, then the policy, both already at the first pause; then the wait until the turn is final; then the decision
+and
 its effects. A failing stage never stops the loop: its evidence is unknown, and the unknown executes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, cast
 
 from agent import events
 from agent.eventlog import EventLog
+from agent.frames import Samples
 from agent.hearing import Ears, Segment, command_span, segments_of
 from agent.records import decided_fields
 from agent.requests import Compute, Computed, Confirm, Launch
 from agent.session import OwnerMode, OwnerReference, SessionState, judge_speaker
-from agent.frames import Samples
 from agent.worker import Work
+from gate import confirm
 from gate.actions import ActionKind, ToolAction
-from gate.catalogue import Catalogue, ToolCall
+from gate.catalogue import Catalogue, Risk, ToolCall
 from gate.claims import claims_execution
+from gate.confirm import ConfirmSettings, OpenQuestion
 from gate.decision import Decision, Proposal, SessionFacts, decide
 from gate.evidence import (
     DistanceVerdict,
@@ -34,7 +37,8 @@ from gate.evidence import (
 from gate.grammar import parse
 from gate.grants import Grant
 from gate.reasons import Reason
-from gate.repair import RepairSettings, after_decision, expire, merge
+from gate.repair import RepairSettings, RepairState, after_decision, call_off, expire, merge
+from gate.replies import is_from_owner, is_refusal
 from gate.span import SAMPLE_RATE_HZ, Span
 from gate.thresholds import Thresholds
 from models.protocols import (
@@ -54,6 +58,13 @@ T = TypeVar("T")
 
 REFERENCE_BEFORE_COMMAND_SAMPLES = SAMPLE_RATE_HZ
 """With at least this much of the initiator's speech before her command, the command is compared with it."""
+
+
+WITHDRAWAL_SAMPLES = 15 * SAMPLE_RATE_HZ
+"""How long after a command a bare "cancel that" is taken to mean it."""
+
+GRACE_EXTENSION_S = 4.0
+"""How much longer a call waits while somebody is speaking when its grace ends."""
 
 
 class DistanceThresholds(Protocol):
@@ -96,6 +107,25 @@ class Limits:
 
 
 @dataclass(slots=True)
+class Grace:
+    """A licensed call that waits before it is executed, so that the owner can take it back.
+
+    Attributes:
+        turn_id: the turn that licensed it.
+        call: the call.
+        span: the samples that licensed it.
+        started: whether it has started; then it can no longer be withdrawn.
+        withdrawn: whether the owner took it back.
+    """
+
+    turn_id: str
+    call: ToolCall
+    span: Span
+    started: bool = False
+    withdrawn: bool = False
+
+
+@dataclass(slots=True)
 class SessionBox:
     """The session's current state; only committed turns change it."""
 
@@ -106,6 +136,12 @@ class SessionBox:
     own_voice_spans: list[Span] = field(default_factory=list)
     """Stretches in which the gate itself was sounding."""
     decisions: dict[str, int] = field(default_factory=dict)
+    confirmation: OpenQuestion | None = None
+    """The call that waits for the owner's "yes"."""
+    graces: list[Grace] = field(default_factory=list)
+    """Calls that the owner can still take back, and the last ones that she no longer can."""
+    undecided: set[str] = field(default_factory=set)
+    """Turns that were opened and are not decided yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +209,8 @@ class TurnWork:
         question: a question about the recording, asked as text beside it, or None.
         tools_off: says why tools are off at that moment, or the empty string.
         limits: time limits of stages.
+        confirmations: which calls are confirmed before they are executed.
+        grace_s: by risk, how long a licensed call waits so that the owner can take it back; 0 where not named.
     """
 
     ears: Ears
@@ -190,6 +228,8 @@ class TurnWork:
     question: str | None = None
     tools_off: Callable[[], str] = lambda: ""
     limits: Limits = Limits()
+    confirmations: ConfirmSettings = field(default_factory=ConfirmSettings)
+    grace_s: Mapping[Risk, float] = field(default_factory=dict)
 
     # A turn of audio ----------------------------------------------------------------------------------------------
 
@@ -219,6 +259,7 @@ class TurnWork:
         decision_s = yield Confirm()
         assert isinstance(decision_s, float), "the worker says when the turn became final"
         self.box.last_end_sample = audio.span.end_sample
+        self.box.undecided.discard(audio.turn_id)
         repair = self.box.state.repair
         self.box.state = replace(draft, repair=repair)
         for item in ready:
@@ -413,17 +454,78 @@ class TurnWork:
                 events.Proposed, end_sample, clock_s=now_s, turn=evidence.turn_id, raw=proposal.raw,
                 action_scores=dict(item.output.action_scores),
             )  # fmt: skip
-        repair = expire(self.box.state.repair, end_sample)
+        now_sample = evidence.span.start_sample
+        repair = expire(self.box.state.repair, now_sample)
+        self.box.confirmation = confirm.expire(self.box.confirmation, now_sample)
+        answered = self._answer_to_question(evidence, proposal) or self._withdrawal(evidence, proposal)
+        if answered is not None:
+            self.box.state = replace(self.box.state, repair=RepairState())
+            yield from self._carry_out(answered, timing, now_s)
+            return
+        repair = call_off(repair, evidence)
         merged = merge(repair, proposal.parsed, evidence, self.catalogue, self.repair)
         if merged is not None:
             proposal = replace(proposal, parsed=merged.action, failure=None, detail="completes the pending call")
             evidence = merged.evidence
-        tools_off = self.tools_off() or ("" if self.execute is not None else "nothing can execute them")
-        facts = SessionFacts(self.box.state.owner is not None, end_sample, tools_off, self.question is not None)
-        decision = decide(proposal, evidence, facts, self.thresholds, self.catalogue)
+        decision = decide(proposal, evidence, self._facts(end_sample), self.thresholds, self.catalogue)
         repair, decision = after_decision(repair, decision, end_sample, self.repair)
         self.box.state = replace(self.box.state, repair=repair)
+        if decision.action is ActionKind.TOOL and decision.call is not None:
+            summary = self.catalogue.summary(decision.call)
+            risk = self._risk_of(decision.call)
+            decision, self.box.confirmation = confirm.ask(decision, risk, summary, end_sample, self.confirmations)
         yield from self._carry_out(decision, timing, now_s)
+
+    def _facts(self, now_sample: int) -> SessionFacts:
+        tools_off = self.tools_off() or ("" if self.execute is not None else "nothing can execute them")
+        return SessionFacts(self.box.state.owner is not None, now_sample, tools_off, self.question is not None)
+
+    def _risk_of(self, call: ToolCall) -> Risk:
+        tool = self.catalogue.find(call.name)
+        return max(Risk) if tool is None else tool.risk
+
+    def _answer_to_question(self, evidence: Evidence, proposal: Proposal) -> Decision | None:
+        """The decision when this turn answers the open confirmation, or None when it does not."""
+        question = self.box.confirmation
+        reply = confirm.read(evidence) if question is not None else None
+        if question is None or reply is None:
+            return None
+        if reply is confirm.Reply.UNSURE_YES:
+            # The question stays open: the owner is asked for enough of her voice to tell.
+            text = "I am not sure that was you. Please say: yes, go ahead with it."
+            return Decision(ActionKind.PARDON, Reason.SPEAKER_UNSURE, evidence, proposal, call=question.call, text=text)
+        self.box.confirmation = None
+        if reply is confirm.Reply.NO:
+            return Decision(
+                ActionKind.ANSWER, Reason.DECLINED, evidence, proposal, call=question.call, text="Okay, I will not."
+            )
+        if reply is confirm.Reply.OTHER:
+            return None
+        agreed = replace(proposal, parsed=ToolAction(question.call), failure=None, detail="confirmed")
+        end_sample = evidence.span.end_sample
+        decision = decide(
+            agreed, confirm.confirmed(question, evidence), self._facts(end_sample), self.thresholds, self.catalogue
+        )
+        return replace(decision, reason=Reason.CONFIRMED) if decision.action is ActionKind.TOOL else decision
+
+    def _withdrawal(self, evidence: Evidence, proposal: Proposal) -> Decision | None:
+        """The decision when the owner takes back a call that has not started, or one that has; None otherwise."""
+        if self.box.state.repair.pending is not None or not is_refusal(evidence.words):
+            return None
+        if not is_from_owner(evidence) and confirm.read(evidence) is not confirm.Reply.NO:
+            return None
+        oldest = evidence.span.start_sample - WITHDRAWAL_SAMPLES
+        recent = [grace for grace in self.box.graces if grace.span.end_sample >= oldest and not grace.withdrawn]
+        if not recent:
+            return None
+        latest = recent[-1]
+        if latest.started:
+            text = "Too late, that is already done."
+            return Decision(ActionKind.ANSWER, Reason.TOO_LATE, evidence, proposal, call=latest.call, text=text)
+        latest.withdrawn = True
+        return Decision(
+            ActionKind.ANSWER, Reason.WITHDRAWN, evidence, proposal, call=latest.call, text="Okay, cancelled."
+        )
 
     def _carry_out(
         self, decision: Decision, timing: events.TimingRecord, now_s: float
@@ -453,7 +555,34 @@ class TurnWork:
                 outcome=outcome, detail=detail, summary=summary,
             )  # fmt: skip
 
-        yield Launch(lambda: execute(call, grant, now_sample=self.position()), done)
+        grace = Grace(turn_id, call, decision.evidence.span)
+        self.box.graces = [*self.box.graces[-7:], grace]
+
+        async def run() -> object:
+            grace.started = True
+            return await execute(call, grant, now_sample=self.position())
+
+        def ended_early(why: str) -> None:
+            self.log.emit(
+                events.Executed, end_sample, turn=turn_id, tool=call.name, params=dict(call.params),
+                outcome="cancelled", detail=why,
+            )  # fmt: skip
+
+        def is_withdrawn() -> bool:
+            if grace.withdrawn:
+                ended_early("taken back by the owner in time")
+            return grace.withdrawn
+
+        yield Launch(
+            run,
+            done,
+            delay_s=self.grace_s.get(self._risk_of(call), 0.0),
+            extend_s=GRACE_EXTENSION_S,
+            # Whoever is speaking when the grace ends may be taking the call back.
+            is_held=lambda: bool(self.box.undecided - {turn_id}) and self.grace_s.get(self._risk_of(call), 0.0) > 0,
+            is_withdrawn=is_withdrawn,
+            abandoned=lambda: ended_early("the session ended before it started"),
+        )
 
     # Typed text, and a question about a recording -----------------------------------------------------------------
 

@@ -87,35 +87,19 @@ class WebRtcVad:
             default lost 23 of 168 words and commands that peak at -54 dBFS, mode 0 lost 10, mode 2 lost 90.
         sample_rate_hz: the rate of the frames. The loop uses the project's 16 kHz.
         frame_ms: the length of a frame. The loop uses 20 ms.
-        energy_floor_dbfs: frames whose level (DC removed) lies below it are never speech, or None for no floor. The
-            default lies above the dither of 16-bit converters (+-1 LSB noise is -92 dBFS) and well below any talker
-            that a 16-bit microphone can carry (a talker that peaks at -54 dBFS has speech frames at -65 to -75 dBFS).
-            The detector still sees such frames, so its noise model follows the stream.
 
     Raises:
         VadConfigError: when a setting is outside what the detector supports; names the allowed values.
         VadUnavailableError: when the extension cannot be imported; names the package to install.
     """
 
-    def __init__(
-        self,
-        mode: int = 1,
-        *,
-        sample_rate_hz: int = SAMPLE_RATE_HZ,
-        frame_ms: int = FRAME_MS,
-        energy_floor_dbfs: float | None = -85.0,
-    ) -> None:
+    def __init__(self, mode: int = 1, *, sample_rate_hz: int = SAMPLE_RATE_HZ, frame_ms: int = FRAME_MS) -> None:
         _require_choice("mode", mode, _WEBRTC_MODES)
         _require_choice("sample_rate_hz", sample_rate_hz, _WEBRTC_RATES_HZ)
         _require_choice("frame_ms", frame_ms, _WEBRTC_FRAME_MS)
-        if energy_floor_dbfs is not None and not SILENCE_DBFS <= energy_floor_dbfs <= 0.0:
-            raise VadConfigError(
-                f"energy_floor_dbfs is {energy_floor_dbfs!r}; allowed: None or {SILENCE_DBFS} to 0.0 dBFS"
-            )
         self._mode = mode
         self._sample_rate_hz = sample_rate_hz
         self._frame_samples = sample_rate_hz * frame_ms // 1000
-        self._energy_floor_dbfs = energy_floor_dbfs
         self._webrtc = _load_webrtc()
         self._detector = self._webrtc.Vad(mode)
 
@@ -142,11 +126,7 @@ class WebRtcVad:
         """
         if sample_rate_hz is not None and sample_rate_hz != self._sample_rate_hz:
             raise VadInputError(f"frame at {sample_rate_hz} Hz, the detector was set up for {self._sample_rate_hz} Hz")
-        pcm = self._to_pcm16(frame)
-        speech = self._detector.is_speech(pcm.tobytes(), self._sample_rate_hz)
-        if self._energy_floor_dbfs is not None and level_dbfs(pcm) < self._energy_floor_dbfs:
-            return False
-        return bool(speech)
+        return bool(self._detector.is_speech(self._to_pcm16(frame).tobytes(), self._sample_rate_hz))
 
     def reset(self) -> None:
         """Forget the stream so far: the noise model starts afresh."""
@@ -208,18 +188,22 @@ class AboveBackground:
     """A second condition on any detector: speech must stand out of the background.
 
     WebRTC's detector calls steady noise speech for as long as it lasts (white noise: 99 to 100 % of frames), so turns
-    in noise never end. A frame passes here when the detector calls it speech and it, or one of the ``hold_frames``
-    before it, exceeds the background's level by ``margin_db``. The detector sees every frame.
+    in noise do not end. A frame passes here when the detector calls it speech and it, or one of the ``hold_frames``
+    before it, exceeds the background's level by ``margin_db``. The detector sees every frame all the same.
 
-    Measured with turns cut by ``agent.turns`` at its defaults: 48 spoken commands, 48 coffee orders and 30 read
-    sentences, each in 8 backgrounds at 5 to 24 dB signal-to-noise ratio (pink noise, kitchen, café, wind, street).
-    From the end of the clean speech to the closed turn passed MEDIAN_BEFORE ms (mean of the medians) without this
-    condition and MEDIAN_AFTER ms with it.
+    Measured with ``WebRtcVad(1)`` and the default ``agent.turns.TurnSettings`` on 126 clips (spoken commands, coffee
+    orders, read sentences), each in 8 backgrounds at 5 to 24 dB signal-to-noise ratio (pink noise, kitchen, café, wind,
+    street). From the end of the clean speech to the closed turn passed 2.9 s without this condition and 0.74 s with it
+    (mean of the 24 medians), and 102 instead of 106 of the 1008 clips were split. The price: 14 ms instead of 1.5 ms of
+    a clip's last 200 ms were missed on average, 4.4 ms instead of 1.4 ms of the first 200 ms. Over a quiet background,
+    and for talkers down to a peak of -60 dBFS, it lost no clip that the detector alone had found but one of 168.
 
     Args:
         vad: the detector.
         margin_db: by how much speech must exceed the background.
         hold_frames: how many quieter frames may follow a louder one (closures inside a word).
+        floor_dbfs: frames below this level are never speech. The default lies above the dither of 16-bit converters
+            (noise of +-1 LSB is at -92 dBFS) and below every talker that they can carry.
         sample_rate_hz: the rate of the frames.
 
     Raises:
@@ -227,15 +211,24 @@ class AboveBackground:
     """
 
     def __init__(
-        self, vad: Vad, *, margin_db: float = 6.0, hold_frames: int = 2, sample_rate_hz: int = SAMPLE_RATE_HZ
+        self,
+        vad: Vad,
+        *,
+        margin_db: float = 6.0,
+        hold_frames: int = 2,
+        floor_dbfs: float = -85.0,
+        sample_rate_hz: int = SAMPLE_RATE_HZ,
     ) -> None:
         if not 0.0 <= margin_db < math.inf:
             raise VadConfigError(f"margin_db is {margin_db!r}; it must be at least 0 and finite")
         if type(hold_frames) is not int or hold_frames < 0:
             raise VadConfigError(f"hold_frames is {hold_frames!r}; it must be a whole number, at least 0")
+        if not SILENCE_DBFS <= floor_dbfs <= 0.0:
+            raise VadConfigError(f"floor_dbfs is {floor_dbfs!r}; it must be {SILENCE_DBFS} to 0 dBFS")
         self._vad = vad
         self._margin_db = margin_db
         self._hold_frames = hold_frames
+        self._floor_dbfs = floor_dbfs
         self._frame_s = vad.frame_samples / sample_rate_hz
         self._background = NoiseFloor()
         self._held_frames = 0
@@ -249,13 +242,14 @@ class AboveBackground:
         """Whether the next frame of the stream holds speech that stands out; see ``Vad``."""
         speech = self._vad.is_speech(frame)
         frame_dbfs = level_dbfs(frame)
-        if frame_dbfs >= self._background.update(frame_dbfs, self._frame_s) + self._margin_db:
+        background_dbfs = self._background.update(frame_dbfs, self._frame_s)
+        if frame_dbfs >= max(background_dbfs + self._margin_db, self._floor_dbfs):
             self._held_frames = self._hold_frames
-        elif self._held_frames:
+            return speech
+        if self._held_frames:
             self._held_frames -= 1
-        else:
-            speech = False
-        return speech
+            return speech
+        return False
 
     def reset(self) -> None:
         """Forget the stream so far."""
@@ -286,10 +280,12 @@ def level_dbfs(frame: Pcm) -> float:
     if frame.size == 0:
         return SILENCE_DBFS
     full_scale = 32768.0 if frame.dtype == np.int16 else 1.0
-    with np.errstate(invalid="ignore"):  # infinity minus infinity is the NaN that is returned, not a fault here
-        rms = float(np.std(frame, dtype=np.float64)) / full_scale
-    if math.isnan(rms):
-        return rms
+    samples = frame.astype(np.float64)
+    mean = float(samples.mean())
+    if not math.isfinite(mean):
+        return math.nan
+    samples -= mean
+    rms = math.sqrt(float(samples @ samples) / samples.size) / full_scale
     return max(SILENCE_DBFS, 20.0 * math.log10(rms)) if rms > 0.0 else SILENCE_DBFS
 
 

@@ -7,15 +7,16 @@ decisions. Only the times differ.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from agent.clock import VirtualClock, WallClock, timed_async, within_s
-from agent.requests import Compute, Computed, Confirm, Launch, Request
+from agent.requests import HOLD_STEP_S, Compute, Computed, Confirm, Launch, Request
 
 T = TypeVar("T")
 Work = Generator[Request, object, None]
@@ -223,6 +224,16 @@ class WallWorker:
             work.close()
 
     async def _effect(self, request: Launch) -> None:
+        try:
+            await self._clock.sleep_s(request.delay_s)
+            last_s = self._clock.now_s() + request.extend_s
+            while request.is_held() and self._clock.now_s() < last_s:
+                await self._clock.sleep_s(HOLD_STEP_S)
+        except asyncio.CancelledError:
+            request.abandoned()
+            raise
+        if request.is_withdrawn():
+            return
         value: object = None
         error: BaseException | None = None
         try:
@@ -232,11 +243,19 @@ class WallWorker:
         request.done(value, error, self._clock.now_s())
 
 
+@dataclass(order=True)
+class _Effect:
+    due_s: float
+    order: int
+    last_s: float = field(compare=False)
+    request: Launch = field(compare=False)
+
+
 class ChargedWorker:
     """A discrete-event simulation of ``WallWorker``: real calls, charged to virtual time.
 
-    A call starts at ``max(arrival, worker_free)``; if that lies beyond the stream's position it waits for more audio, so a
-    turn that goes on meanwhile cancels it exactly where it would have been cancelled live.
+    A call starts at ``max(arrival, worker_free)``; if that lies beyond the stream's position it waits for more audio,
+    so a turn that goes on meanwhile cancels it exactly where it would have been cancelled live.
 
     Args:
         clock: moved as work is charged.
@@ -251,6 +270,8 @@ class ChargedWorker:
         self._work: Work | None = None
         self._request: Request | None = None
         self._free_s = 0.0
+        self._effects: list[_Effect] = []
+        self._order = 0
 
     @property
     def busy_s(self) -> float:
@@ -262,43 +283,50 @@ class ChargedWorker:
         self._jobs.append(job)
 
     async def advance(self, to_s: float) -> None:
-        """Do everything that starts by ``to_s``."""
-        while self._jobs:
-            job = self._jobs[0]
-            if job.cancelled:
-                self._finish(job, done=False)
-                continue
-            if self._work is None:
-                self._free_s = max(self._free_s, job.arrival_s)
-                if self._free_s > to_s:
-                    return
-                self._work = job.start()
-                if not self._resume(None):
-                    self._finish(job, done=True)
-                    continue
-            reply: object = None
-            match self._request:
-                case Compute() as request:
-                    if self._free_s > to_s:
-                        return
-                    value, error, seconds = await self._inference.run(request)
-                    start_s = self._free_s
-                    self._free_s += seconds if self._charge else 0.0
-                    reply = Computed(value, error, start_s, self._free_s)
-                case Confirm():
-                    if job.confirmed_s is None:
-                        return
-                    self._free_s = max(self._free_s, job.confirmed_s)
-                    if self._free_s > to_s:
-                        return
-                    reply = self._free_s
-                case Launch() as request:
-                    await self._effect(request)
-            if not self._resume(reply):
-                self._finish(job, done=True)
+        """Do everything that starts by ``to_s``, work and effects in the order of their times."""
+        while True:
+            while self._jobs and self._jobs[0].cancelled:
+                self._finish(self._jobs[0], done=False)
+            step_s = self._next_step_s()
+            if self._effects and self._effects[0].due_s <= min(step_s, to_s):
+                await self._effect(heapq.heappop(self._effects))
+            elif step_s <= to_s and self._jobs:
+                await self._step(self._jobs[0], step_s)
+            else:
+                return
+
+    def _next_step_s(self) -> float:
+        """When the job in front can go on; infinity when it waits or there is none."""
+        if not self._jobs:
+            return float("inf")
+        job = self._jobs[0]
+        if self._work is None:
+            return max(self._free_s, job.arrival_s)
+        if isinstance(self._request, Confirm):
+            return float("inf") if job.confirmed_s is None else max(self._free_s, job.confirmed_s)
+        return self._free_s
+
+    async def _step(self, job: Job, at_s: float) -> None:
+        self._free_s = at_s
+        if self._work is None:
+            self._work = job.start()
+        reply: object = None
+        match self._request:
+            case Compute() as request:
+                value, error, seconds = await self._inference.run(request)
+                self._free_s += seconds if self._charge else 0.0
+                reply = Computed(value, error, at_s, self._free_s)
+            case Confirm():
+                reply = at_s
+            case Launch() as request:
+                due_s = at_s + request.delay_s
+                self._order += 1
+                heapq.heappush(self._effects, _Effect(due_s, self._order, due_s + request.extend_s, request))
+        if not self._resume(reply):
+            self._finish(job, done=True)
 
     async def drain(self) -> None:
-        """Finish every job that is final."""
+        """Finish every job that is final, and every effect."""
         await self.advance(float("inf"))
         self._clock.move_to_s(self._free_s)
         self._inference.stop()
@@ -308,6 +336,9 @@ class ChargedWorker:
         for job in list(self._jobs):
             job.cancel()
             self._finish(job, done=False)
+        for effect in self._effects:
+            effect.request.abandoned()
+        self._effects.clear()
         self._inference.stop()
 
     def _resume(self, reply: object) -> bool:
@@ -327,7 +358,14 @@ class ChargedWorker:
         if not done:
             job.on_cancelled()
 
-    async def _effect(self, request: Launch) -> None:
+    async def _effect(self, effect: _Effect) -> None:
+        request = effect.request
+        if request.is_held() and effect.due_s + HOLD_STEP_S <= effect.last_s:
+            heapq.heappush(self._effects, replace(effect, due_s=effect.due_s + HOLD_STEP_S))
+            return
+        if request.is_withdrawn():
+            return
+
         async def call() -> tuple[object, BaseException | None]:
             try:
                 return await request.call(), None
@@ -336,5 +374,4 @@ class ChargedWorker:
 
         (value, error), seconds = await timed_async(call)
         # An effect runs beside the worker, so it is timed but does not keep the worker busy.
-        request.done(value, error, self._free_s + (seconds if self._charge else 0.0))
-
+        request.done(value, error, effect.due_s + (seconds if self._charge else 0.0))

@@ -2,13 +2,14 @@
 
 ``python -m bench.build_demo --kokoro MODEL.onnx --voices FOLDER``
 
-A wearer with a microphone 0.2 m from her mouth tells of her day, gives a command, asks a question, talks to herself and gives a
-command whose amount is drowned by a burst of noise. In between a bystander, 3 m away in the same room, speaks her command. Both
-are synthetic voices (Kokoro-82M, Apache-2.0), placed in the room by image sources with a diffuse tail; room tone lies under
-everything. Levels are as the microphone would hear them: the bystander is fainter because he is farther away.
+A wearer with a microphone 0.2 m from her mouth tells of her day, gives a command, asks a question, talks to herself
+and gives a command whose amount is drowned by a burst of noise. In between a bystander, 3 m away in the same room,
+speaks her command. Both are synthetic voices (Kokoro-82M, Apache-2.0), placed in the room by image sources with a
+diffuse tail; room tone lies under everything. Levels are as the microphone would hear them: the bystander is fainter
+because he is farther away.
 
-The same inputs give the same samples. Word times come from the voice model's own phoneme durations, moved to the scene's
-time; the room simulation keeps alignment.
+The same inputs give the same samples. Word times come from the voice model's own phoneme durations, moved to the
+scene's time; the room simulation keeps alignment.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ class Voices:
 
     DURATIONS = "/encoder/Clip_output_0"
     LATE_S = 0.04
-    """By how much the durations place sounds later than they are: 30 to 50 ms at energy onsets, for the voices used here."""
+    """By how much the durations place sounds later than they are: 30 to 50 ms at energy onsets, for the voices used
+    here."""
 
     def __init__(self, model: Path, folder: Path, names: Sequence[str]) -> None:
         import onnx
@@ -122,7 +124,10 @@ class Voices:
             onnx.save(graph, str(path))
             session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
             bank = Path(scratch) / "voices.npz"
-            np.savez(bank, **{n: np.fromfile(folder / f"{n}.bin", np.float32).reshape(510, 1, 256) for n in names})
+            styles: dict[str, Any] = {
+                n: np.fromfile(folder / f"{n}.bin", np.float32).reshape(510, 1, 256) for n in names
+            }
+            np.savez(bank, **styles)
             self._kokoro: Any = Kokoro.from_session(session, str(bank))
             self._bank = {name: self._kokoro.get_voice_style(name) for name in names}
 
@@ -189,8 +194,12 @@ def build(voices: Voices) -> tuple[FloatArray, dict[str, Any]]:
             }
         )
     scene = np.pad(scene, (0, round(TAIL_S * SAMPLE_RATE_HZ)))
-    wearer = np.concatenate([scene[round(s["start"] * 16_000) : round(s["end"] * 16_000)] for s in segments if s["speaker"] == "A"])
-    level = math.sqrt(float(np.mean(wearer**2)))
+    spoken = [
+        scene[round(s["start"] * SAMPLE_RATE_HZ) : round(s["end"] * SAMPLE_RATE_HZ)]
+        for s in segments
+        if s["speaker"] == "A"
+    ]
+    level = math.sqrt(float(np.mean(np.concatenate(spoken) ** 2)))
     scene = scene / level
     for line, segment in zip(SCRIPT, segments, strict=True):
         if line.masked:

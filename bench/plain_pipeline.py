@@ -1,8 +1,8 @@
 """The pipeline that a user would wire from well-known parts, one after the other; the speed benchmark's yardstick.
 
-silero-vad ends the turn after 800 ms of silence, faster-whisper's ``transcribe`` writes it down, SpeechBrain's ECAPA-TDNN
-embeds it, and the language model writes an action through transformers' ``generate``. Same Whisper and SmolLM2 weights
-as the gate. The ECAPA weights are not distributed by any package index, so the network of
+silero-vad ends the turn after 800 ms of silence, faster-whisper's ``transcribe`` writes it down, SpeechBrain's
+ECAPA-TDNN embeds it, and the language model writes an action through transformers' ``generate``. Same Whisper and
+SmolLM2 weights as the gate. The ECAPA weights are not distributed by any package index, so the network of
 ``speechbrain/spkrec-ecapa-voxceleb`` (the same layers and widths) runs with random weights: its time is real, its
 verdict is not used.
 """

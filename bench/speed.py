@@ -100,8 +100,9 @@ async def time_gate(utterance: Utterance, parts: Parts, settings: Settings, fold
     journal = open_journal(folder / f"{time.perf_counter_ns()}.sqlite3")
     try:
         ended = await make_session(
-            source=ScriptedSource([utterance.audio]), settings=settings, parts=parts, catalogue=load_catalogue(settings),
-            journal=journal, sinks=[sink], pace=Pace.CHARGED, live=False, owner_mode=OwnerMode.INITIATOR, owner=None,
+            source=ScriptedSource([utterance.audio]), settings=settings, parts=parts,
+            catalogue=load_catalogue(settings), journal=journal, sinks=[sink], pace=Pace.CHARGED, live=False,
+            owner_mode=OwnerMode.INITIATOR, owner=None,
         ).run()  # fmt: skip
     finally:
         journal.close()

@@ -119,6 +119,10 @@ class Catalogue(Protocol):
         """What is wrong with ``call``; empty when it can be executed as it stands."""
         ...
 
+    def summary(self, call: ToolCall) -> str:
+        """A checked call as a sentence ("transfer 60 dollars to Ben")."""
+        ...
+
     def all(self) -> tuple[ToolFacts, ...]:
         """Every tool, in a fixed order."""
         ...

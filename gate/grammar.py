@@ -41,10 +41,11 @@ MAX_DEPTH = 8
 
 _MUTE_RE = re.compile(r"\[\s*mute\s*\]", re.IGNORECASE)
 _PARDON_RE = re.compile(r"pardon\s*\?", re.IGNORECASE)
-_TERMINATORS = (
+TERMINATORS = (
     "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|EOT|>", "<|end|>", "<|im_kimia_text_eos|>",
     "<|im_msg_end|>", "<end_of_turn>", "</s>",
 )  # fmt: skip
+"""What models write at their end; cut off before reading."""
 _SPECIAL_RE = re.compile(r"<\|[^|<>]*\|>|</s>|<s>")
 # Either key alone may stand in an answer; both together are a call in some other grammar.
 _NAME_KEY_RE = re.compile(r"""["'](?:name|function|tool|tool_name)["']\s*:""")
@@ -240,7 +241,7 @@ def parse(text: str) -> Parsed:
 
 def _without_terminators(text: str) -> str:
     text = text.strip()
-    while ending := next((mark for mark in _TERMINATORS if text.endswith(mark)), ""):
+    while ending := next((mark for mark in TERMINATORS if text.endswith(mark)), ""):
         text = text.removesuffix(ending).rstrip()
     return text
 

@@ -41,6 +41,12 @@ class Reason(StrEnum):
     ARGUMENT_UNCLEAR = "argument_unclear"
     COMMAND_DAMAGED = "command_damaged"
     MISHEARD = "misheard"
+    CONFIRM = "confirm"
+    # Ends of a confirmation or of a call that waits out its grace time.
+    CONFIRMED = "confirmed"
+    DECLINED = "declined"
+    WITHDRAWN = "withdrawn"
+    TOO_LATE = "too_late"
     QUESTION = "question"
 
     @property
@@ -79,6 +85,11 @@ _SENTENCES: dict[Reason, str] = {
     Reason.ARGUMENT_MASKED: "Something covered a needed argument.",
     Reason.ARGUMENT_UNCLEAR: "An argument was heard too unclearly.",
     Reason.COMMAND_DAMAGED: "Part of a consequential command was covered.",
+    Reason.CONFIRM: "A consequential call is confirmed first.",
+    Reason.CONFIRMED: "The owner confirmed it.",
+    Reason.DECLINED: "The owner declined it.",
+    Reason.WITHDRAWN: "The owner took it back in time.",
+    Reason.TOO_LATE: "It had been done already.",
     Reason.MISHEARD: "The words did not come through.",
     Reason.QUESTION: "It was asked, not told.",
 }

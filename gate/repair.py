@@ -22,22 +22,12 @@ from dataclasses import dataclass, replace
 from gate.actions import ActionKind, Parsed, ToolAction
 from gate.catalogue import Catalogue, JsonScalar, ParamFacts, ParamKind, ToolCall
 from gate.decision import Decision
-from gate.evidence import DistanceVerdict, Evidence, Modality, SpeakerVerdict, Word
-from gate.grounding import ground_choice, last_number, normal_form
+from gate.evidence import Evidence, Word
+from gate.grounding import ground_choice, last_number
 from gate.reasons import Reason
+from gate.replies import bare, is_from_owner, is_refusal
 from gate.span import SAMPLE_RATE_HZ
-from gate.spoken import FILLERS
 
-_SMALL_WORDS = FILLERS | {"oh", "ok", "okay", "well", "please", "just", "it", "that", "thanks", "you", "actually"}
-_REFUSALS = frozenset(
-    tuple(phrase.split())
-    for phrase in (
-        "no", "nope", "nah", "no no", "cancel", "stop", "abort", "nothing", "nobody", "no one", "no 1", "none",
-        "never mind", "nevermind", "forget", "leave", "drop", "dont", "do not", "dont bother", "i dont know",
-        "dont know", "no idea", "not sure", "im not sure", "no never mind", "no cancel", "no stop", "no forget",
-    )
-)  # fmt: skip
-"""Whole answers in English that give none; "no 1" is how "no one" reads once numbers are in digits."""
 _NO_VALUES = frozenset(
     (word,)
     for word in ("yes", "yeah", "yep", "sure", "right", "what", "who", "huh", "pardon", "sorry", "wait", "hello")
@@ -126,7 +116,7 @@ def after_decision(
             )
             # Waits for nothing, but keeps the count until it expires: babble must not be asked again and again.
             return RepairState(Pending(None, None, decision.evidence, expires_sample), state.in_row), muted
-        if state.pending is not None and not _from_owner(decision.evidence):
+        if state.pending is not None and not is_from_owner(decision.evidence):
             # Asked of somebody who may not be the owner: that must not take her open call away.
             return RepairState(state.pending, state.in_row + 1), decision
         pending = Pending(decision.call, decision.missing_param, decision.evidence, expires_sample)
@@ -134,16 +124,6 @@ def after_decision(
     if decision.action is ActionKind.MUTE:
         return state, decision
     return RepairState(), decision
-
-
-def _from_owner(evidence: Evidence) -> bool:
-    if evidence.modality is Modality.TEXT:
-        return True
-    return (
-        evidence.speaker.verdict is SpeakerVerdict.OWNER
-        and evidence.proximity.verdict is DistanceVerdict.NEAR
-        and not evidence.own_voice
-    )
 
 
 def call_off(state: RepairState, evidence: Evidence) -> RepairState:
@@ -156,13 +136,9 @@ def call_off(state: RepairState, evidence: Evidence) -> RepairState:
     Returns:
         The state without a repair, or ``state`` itself when this turn calls nothing off.
     """
-    if state.pending is not None and _from_owner(evidence) and _bare(evidence.words) in _REFUSALS:
+    if state.pending is not None and is_from_owner(evidence) and is_refusal(evidence.words):
         return RepairState()
     return state
-
-
-def _bare(words: Sequence[Word]) -> tuple[str, ...]:
-    return tuple(text for word in words for text in normal_form(word.text) if text not in _SMALL_WORDS)
 
 
 def merge(
@@ -186,7 +162,7 @@ def merge(
     pending = state.pending
     if pending is None or pending.call is None or pending.missing_param is None:
         return None
-    if not _from_owner(evidence):
+    if not is_from_owner(evidence):
         return None
     tool = catalogue.find(pending.call.name)
     facts = tool.param(pending.missing_param) if tool else None
@@ -219,8 +195,8 @@ def fill_value(facts: ParamFacts, words: Sequence[Word], max_words: int) -> Json
     """
     if not words or len(words) > max_words or words[-1].text.rstrip("\"')").endswith("?"):
         return None
-    said = _bare(words)
-    if not said or said in _REFUSALS or said in _NO_VALUES:
+    said = bare(words)
+    if not said or is_refusal(words) or said in _NO_VALUES:
         return None
     if facts.kind is ParamKind.TEXT:
         text = " ".join(word.text for word in words).strip(" .,;:!?")

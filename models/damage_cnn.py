@@ -1,9 +1,10 @@
 """Damage ear: stretches in which a listener could not have heard the words, by what covered or removed them.
 
-A small convolutional network on mel bands labels every 20 ms as sound speech (with its natural pauses) or as noise, cut to
-silence, music or other voices put in place of speech: the maskings of semantic-acoustic masking (EAR), which keep an
-utterance's timing and replace the sound of words. It sees 1.3 s to each side, so that a steady background is no damage
-and a burst is. Clipping is found in the samples themselves. Training, data and measured error: ``models/cards/damage.md``.
+A small convolutional network on mel bands labels every 20 ms as sound speech (with its natural pauses) or as noise,
+cut to silence, music or other voices put in place of speech: the maskings of semantic-acoustic masking (EAR), which
+keep an utterance's timing and replace the sound of words. It sees 1.3 s to each side, so that a steady background is
+no damage and a burst is. Clipping is found in the samples themselves. Training, data and measured error:
+``models/cards/damage.md``.
 """
 
 from __future__ import annotations
@@ -173,7 +174,8 @@ def softmax(logits: FloatArray) -> FloatArray:
 
 
 def step_span(first: int, last: int, samples: int) -> Span:
-    """The samples that steps ``[first, last)`` stand for: from 10 ms before the first centre to 10 ms after the last."""
+    """The samples that steps ``[first, last)`` stand for: from 10 ms before the first centre to 10 ms after the
+    last."""
     start = max(0, first * STEP_SAMPLES + _STEP_CENTRE_SAMPLES - STEP_SAMPLES // 2)
     return Span(min(start, samples), min(samples, max(start, (last - first) * STEP_SAMPLES + start)))
 

@@ -1,8 +1,8 @@
 """Mel-band power in NumPy, and its level-free form: the front end of the proximity and damage ears.
 
-Frames of 25 ms every 10 ms, periodic Hann window, 512-point transform, 48 triangular filters between 60 Hz and 7.8 kHz on
-the mel scale of O'Shaughnessy (1987), ten times the decimal logarithm. Nothing is padded: frame ``t`` holds samples
-``[160 t, 160 t + 400)`` and no others.
+Frames of 25 ms every 10 ms, periodic Hann window, 512-point transform, 48 triangular filters between 60 Hz and 7.8
+kHz on the mel scale of O'Shaughnessy (1987), ten times the decimal logarithm. Nothing is padded: frame ``t`` holds
+samples ``[160 t, 160 t + 400)`` and no others.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def mel_band_db(audio: npt.NDArray[np.float32]) -> FloatArray:
     out = np.empty((count, BANDS), dtype=np.float32)
     if count == 0:
         return out
-    frames = np.lib.stride_tricks.sliding_window_view(audio.astype(np.float32, copy=False), WINDOW_SAMPLES)[::HOP_SAMPLES]
+    frames = np.lib.stride_tricks.sliding_window_view(audio.astype(np.float32, copy=False), WINDOW_SAMPLES)[
+        ::HOP_SAMPLES
+    ]
     filters = _filters()
     for start in range(0, count, _BLOCK_FRAMES):
         spectrum = np.fft.rfft(frames[start : start + _BLOCK_FRAMES] * _window(), n=_FFT_SAMPLES, axis=1)

@@ -45,8 +45,8 @@ FloatArray = npt.NDArray[np.float64]
 class Calibration:
     """From a pooled logit to a probability, and the probabilities at which a verdict is given.
 
-    ``log odds = (scale + scale_log_s * log d) * logit + offset + offset_log_s * log d`` for a span of ``d`` seconds: Platt
-    scaling with the duration as a side input, since a long span averages more evidence.
+    ``log odds = (scale + scale_log_s * log d) * logit + offset + offset_log_s * log d`` for a span of ``d`` seconds:
+    Platt scaling with the duration as a side input, since a long span averages more evidence.
 
     Attributes:
         near_at: probability from which the verdict is near.
@@ -161,8 +161,8 @@ class ProximityTrackCnn:
             span: samples relative to the audio given; what reaches beyond its end is left out.
 
         Returns:
-            A calibrated probability, or None with a note when the span is shorter than 0.5 s, silent, clipped in more than
-            1 % of its samples or not finite.
+            A calibrated probability, or None with a note when the span is shorter than 0.5 s, silent, clipped in more
+            than 1 % of its samples or not finite.
         """
         span = Span(min(span.start_sample, self._samples.size), min(span.end_sample, self._samples.size))
         if span.samples < _MIN_SAMPLES or self._steps is None:

@@ -37,13 +37,14 @@ def _syllables(rate_hz: int) -> Signal:
     for harmonic in np.arange(110.0, 3_400.0, 110.0):
         formants = np.exp(-(((harmonic - 600) / 300) ** 2)) + 0.4 * np.exp(-(((harmonic - 1_700) / 400) ** 2))
         sound += formants * np.sin(2 * np.pi * harmonic * t + harmonic)
-    return sound * np.sin(np.pi * 3 * t) ** 2
+    syllables: Signal = sound * np.sin(np.pi * 3 * t) ** 2
+    return syllables
 
 
 def integers(signal: Signal, bits: int) -> bytes:
     """Little-endian PCM; 8 bits are unsigned, as WAV has it."""
     full = 2 ** (bits - 1)
-    values = np.clip(np.rint(signal * full), -full, full - 1).astype("<i4")
+    values: npt.NDArray[np.int32] = np.clip(np.rint(signal * full), -full, full - 1).astype("<i4")
     if bits == 8:
         return (values + 128).astype("u1").tobytes()
     return values.view("u1").reshape(-1, 4)[:, : bits // 8].tobytes()
@@ -51,7 +52,7 @@ def integers(signal: Signal, bits: int) -> bytes:
 
 def floats(signal: Signal) -> bytes:
     """32-bit floats."""
-    return signal.astype("<f4").tobytes()
+    return np.asarray(signal, "<f4").tobytes()
 
 
 def mu_law(signal: Signal) -> bytes:
@@ -59,7 +60,7 @@ def mu_law(signal: Signal) -> bytes:
     values = np.clip(np.rint(signal * 32_768), -32_635, 32_635).astype(int)
     biased = np.abs(values) + 132
     exponent = np.floor(np.log2(biased)).astype(int) - 7
-    code = ((values < 0) << 7) | (exponent << 4) | ((biased >> (exponent + 3)) & 15)
+    code: npt.NDArray[np.int64] = ((values < 0) << 7) | (exponent << 4) | ((biased >> (exponent + 3)) & 15)
     return (~code & 0xFF).astype("u1").tobytes()
 
 
@@ -97,6 +98,7 @@ def wav(signal: Signal, rate_hz: int = 16_000, channels: int = 1, bits: int = 16
     return riff(fmt(tag, channels, rate_hz, bits), chunk(b"data", body))
 
 
+@functools.cache
 def make_files() -> dict[str, bytes]:
     """Every file by its name without the ending."""
     sound = voice()

@@ -160,8 +160,8 @@ def mint(call: ToolCall, turn_id: str = "turn-1", expires_sample: int = 16_000) 
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until ``condition`` holds; fails when it does not within two seconds."""
-    async with asyncio.timeout(2.0):
+    """Let the loop run until ``condition`` holds; fails when it does not within ten seconds."""
+    async with asyncio.timeout(10.0):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.001)
 

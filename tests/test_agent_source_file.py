@@ -20,7 +20,7 @@ from agent.source_file import FileSource
 from agent.source_kinds import has_audio_header, kind_of
 from agent.source_wav_header import RepairedWav, read_wav_header
 from agent.sources import ErrorCode, NoticeCode, SourceError, SourceItem, SourceNotice
-from tests.make_bad_wavs import FLOAT, chunk, floats, fmt, interleaved, riff, voice, wav, write_files
+from tests.make_bad_wavs import FLOAT, chunk, floats, fmt, integers, interleaved, riff, voice, wav, write_files
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +256,41 @@ async def test_a_cut_compressed_wav_is_called_truncated_in_bytes(tmp_path: Path)
     assert notice.numbers["bytes"] < notice.numbers["claimed_bytes"]
 
 
+async def test_24_bits_in_32_are_no_lie(tmp_path: Path) -> None:
+    path = tmp_path / "s24_in_32.wav"
+    path.write_bytes(riff(fmt(bits=24, align=4), chunk(b"data", integers(voice(), 32))))
+    heard = await play(path)
+    assert np.abs(heard.samples - voice()).max() < 1e-4
+    assert not heard.notices
+
+
+async def test_a_file_whose_first_block_cannot_be_decoded_is_refused(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.flac"
+    soundfile.write(whole, np.random.default_rng(7).uniform(-0.5, 0.5, 16_000), 16_000)
+    content = bytearray(whole.read_bytes())
+    content[200:] = bytes(len(content) - 200)
+    broken = tmp_path / "broken.flac"
+    broken.write_bytes(content)
+    with pytest.raises(SourceError, match="cannot be decoded") as caught:
+        await play(broken)
+    assert caught.value.code is E.UNREADABLE
+
+
+async def test_a_reader_that_stops_early_is_never_believed_in_silence(
+    wavs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FileSource, "_block_samples", 4_000)
+    read_block = FileSource._read_block
+
+    def stop_after_three(self: FileSource, samples: int) -> np.ndarray:
+        return read_block(self, 0 if self._file.tell() >= 12_000 else samples)
+
+    monkeypatch.setattr(FileSource, "_read_block", stop_after_three)
+    heard = await play(wavs["a01_plain"])
+    assert heard.notices[N.TRUNCATED].numbers == {"samples": 12_000, "claimed_samples": 16_000}
+    assert len(heard.samples) == 12_000
+
+
 @pytest.mark.parametrize(
     ("rate_hz", "code"), [(100, E.BAD_RATE), (3_999, E.BAD_RATE), (800_000, E.BAD_RATE), (4_000, None)]
 )
@@ -377,6 +412,8 @@ def test_the_repair_of_a_header_touches_the_view_and_not_the_file(wavs: dict[str
     header = read_wav_header(path)
     assert header is not None
     with RepairedWav(path, header) as view:
+        assert view.readable()
+        assert view.seekable()
         whole = view.read()
         assert whole == wavs["a01_plain"].read_bytes()
         for start in range(0, 48):  # a read may begin in the middle of a patched size

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import subprocess
 import sys
 import threading
@@ -18,7 +19,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent import source_microphone
 from agent.clock import VirtualClock
 from agent.frames import Frame, SourceGap
 from agent.source_microphone import InputDevice, MicrophoneSource, find_device, list_devices, load_sounddevice
@@ -301,7 +301,9 @@ async def test_a_loop_that_stood_still_drops_the_oldest_audio_so_that_nothing_st
         for number in range(400):  # 8 s, while the loop gets no chance to run
             mic.clock.move_to_s(mic.clock.now_s() + 0.02)
             mic.module.stream.feed(steady(number / 400))
-        assert sum(len(block.data) for block in mic.source._opened.inbox._blocks) == 80_000  # type: ignore[union-attr]
+        opened = mic.source._opened
+        assert opened is not None
+        assert opened.inbox._held == sum(len(block.data) for block in opened.inbox._blocks) == 80_000
         await mic.until(lambda: len(mic.frames) == 250)
     assert mic.items.index(mic.gaps[0]) < mic.items.index(mic.frames[0])
     assert mic.gaps == [SourceGap(0, 48_000, 0)]
@@ -453,7 +455,7 @@ async def test_a_missing_audio_library_names_its_cure(
     def fail(name: str) -> None:
         raise error
 
-    monkeypatch.setattr(source_microphone.importlib, "import_module", fail)
+    monkeypatch.setattr(importlib, "import_module", fail)
     for attempt in (load_sounddevice, list_devices):
         with pytest.raises(SourceError, match=cure) as caught:
             attempt()
@@ -785,6 +787,33 @@ def test_a_callback_after_the_loop_is_gone_does_not_raise_into_the_driver() -> N
     asyncio.run(open_only())
     module.stream.feed(steady(0.1))
     module.stream.options["finished_callback"]()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_open_that_returns_after_the_loop_is_gone_leaves_no_open_microphone(fails: bool) -> None:
+    module = FakeSoundDevice(device("Mic"))
+    module.block_open.clear()
+    if fails:
+        module.refused = lambda _: FakeError("Device unavailable", -9985)
+
+    async def give_up() -> None:
+        opening = asyncio.create_task(MicrophoneSource(VirtualClock(), sounddevice=module).open())
+        await asyncio.sleep(0.01)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    asyncio.run(give_up())
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "audio device"]
+    module.block_open.set()
+    thread.join(5.0)
+    assert len(module.streams) == (0 if fails else 1)
+    assert all(stream.is_closed for stream in module.streams)
+
+
+async def test_an_absurd_native_rate_is_passed_over_for_a_common_one() -> None:
+    async with listening(FakeSoundDevice(device("Odd", rate_hz=5_644_800.0))) as mic:
+        assert mic.source.describe["native_rate_hz"] == 48_000
 
 
 async def test_a_clock_that_fails_is_not_swallowed() -> None:

@@ -246,6 +246,24 @@ async def test_iterating_an_unopened_pipe_is_a_programming_error() -> None:
         await anext(aiter(StdinSource()))
 
 
+def test_samples_that_come_after_the_loop_is_gone_raise_nowhere() -> None:
+    read, write = os.pipe()
+
+    async def open_only() -> StdinSource:
+        source = StdinSource(descriptor=read)
+        await source.open()
+        return source
+
+    source = asyncio.run(open_only())
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "standard input"]
+    os.write(write, b"\0" * 640)
+    os.close(write)
+    thread.join(5.0)
+    assert not thread.is_alive()
+    os.close(read)
+    asyncio.run(source.aclose())
+
+
 def test_a_program_ends_although_its_pipe_is_silent_for_ever() -> None:
     """The reading thread sits in a read that never returns; the interpreter must not wait for it."""
     program = (

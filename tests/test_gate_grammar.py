@@ -21,7 +21,7 @@ from gate.actions import (
     kind_of,
 )
 from gate.catalogue import ToolCall
-from gate.grammar import MAX_CHARS, MAX_DEPTH, TOOL_CLOSE, TOOL_OPEN, parse, render
+from gate.grammar import MAX_CHARS, MAX_DEPTH, TERMINATORS, TOOL_CLOSE, TOOL_OPEN, parse, render
 
 OPEN, CLOSE = TOOL_OPEN, TOOL_CLOSE
 LIGHT = '{"name": "light", "params": {"on": true}}'
@@ -386,7 +386,7 @@ def test_any_text_is_read_and_what_was_read_is_written_and_read_again_the_same(t
 @settings(max_examples=60, deadline=None)
 def test_text_on_either_side_of_a_call_keeps_it_from_running(call: ToolCall, before: str, after: str) -> None:
     written = render(ToolAction(call))
-    blank_after = after.strip() in ("", "</s>", "<|im_end|>")
+    blank_after = after.strip() in ("", *TERMINATORS)
     parsed = parse(f"{before}{written}{after}")
     if before.strip() or not blank_after:
         assert not isinstance(parsed, ToolAction)

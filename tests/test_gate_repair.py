@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -367,7 +368,7 @@ def test_damage_unknown_in_either_turn_is_unknown_in_both() -> None:
 
 
 @pytest.mark.parametrize("change", [{"overlapped": True}, {"source_gap": True}])
-def test_a_doubtful_answer_turn_runs_nothing(change: dict[str, object]) -> None:
+def test_a_doubtful_answer_turn_runs_nothing(change: dict[str, Any]) -> None:
     _, decision = settle(masked_recipient(), answer("Sam", **change))
     assert decision.action is ActionKind.PARDON
 

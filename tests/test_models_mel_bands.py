@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from models import mel_bands
 from models.mel_bands import frame_count, mel_band_db, running_level_db
 

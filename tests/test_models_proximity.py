@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from gate.span import Span
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models.proximity_cnn import WEIGHTS, Calibration, ProximityCnn, ProximityTrackCnn
+
+from gate.span import Span
 from models.protocols import Audio, ProximityEar
+from models.proximity_cnn import WEIGHTS, Calibration, ProximityCnn, ProximityTrackCnn
 
 DEMO = Path(__file__).parent.parent / "bench" / "demo"
 
@@ -194,6 +195,10 @@ def test_live_ears_import_neither_torch_nor_the_room_simulator() -> None:
     )
     root = Path(__file__).parent.parent
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True
+        [sys.executable, "-c", code],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from models.training import rooms
 from models.training.rooms import ImpossibleRoomError, Method, Room
 
@@ -26,7 +27,9 @@ def test_measured_rt60_is_near_the_one_asked_for(rt60_s: float) -> None:
 
 
 def test_impossible_rt60_names_the_shortest_possible_one() -> None:
-    with pytest.raises(ImpossibleRoomError, match=r"0\.020 s is impossible in a 5\.0 x 4\.0 x 2\.7 m room.*still give 0\.0"):
+    with pytest.raises(
+        ImpossibleRoomError, match=r"0\.020 s is impossible in a 5\.0 x 4\.0 x 2\.7 m room.*still give 0\.0"
+    ):
         room(0.02)
 
 

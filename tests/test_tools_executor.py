@@ -455,7 +455,7 @@ class SlowJournal(Journal):
 
     def begin(self, entry: JournalEntry) -> None:
         self.entered.set()
-        assert self.go.wait(2.0)
+        assert self.go.wait(10.0)
         super().begin(entry)
 
 
@@ -755,6 +755,25 @@ async def test_closing_waits_for_what_runs_and_takes_nothing_new(make_rig: MakeR
     assert (await running).state is State.DONE
 
 
+async def test_after_the_end_calls_are_refused_and_closing_again_is_fine(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    await rig.executor.aclose()
+    record = await rig.run(good_call())
+    assert (record.refusal, record.detail) == (Refusal.TOOLS_OFF, "closed: the program is ending")
+    assert not await rig.executor.resume()
+    await rig.executor.aclose()
+
+
+async def test_what_the_journal_could_not_take_is_offered_once_more_at_the_end(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    rig.journal.fail_finish = True
+    await rig.run(good_call())
+    rig.journal.fail_finish = False
+    assert rig.rows()[0].state is State.STARTED
+    await rig.executor.aclose()
+    assert rig.rows()[0].state is State.OUTCOME_UNKNOWN
+
+
 async def test_a_tool_that_hangs_at_the_end_is_written_down_as_unknown_and_stopped(make_rig: MakeRig) -> None:
     backend = Gated()
     rig = make_rig(backend)
@@ -791,7 +810,8 @@ async def test_a_tool_that_ignores_its_cancellation_cannot_keep_the_program_from
     await until(closing.done)
     assert (await running).state is State.OUTCOME_UNKNOWN
     stubborn.set()
-    await until(lambda: rig.rows()[0].late_state is State.DONE or len(asyncio.all_tasks()) == 1)
+    await until(lambda: rig.records[-1].late_state is State.DONE)
+    assert rig.rows()[0].state is State.OUTCOME_UNKNOWN
 
 
 async def test_a_call_that_has_not_started_when_the_program_ends_is_cancelled(slow: tuple[Rig, SlowJournal]) -> None:

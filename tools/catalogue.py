@@ -89,6 +89,14 @@ class ToolCatalogue:
             return error.problems
         return ()
 
+    def summary(self, call: ToolCall) -> str:
+        """The call as a sentence ("transfer 60 dollars to Ben").
+
+        Raises:
+            CallRefusedError: when the call does not fit its tool.
+        """
+        return self.parse(call).summary()
+
     def parse(self, call: ToolCall) -> ToolSpec:
         """The call as its tool's validated, frozen model.
 

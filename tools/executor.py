@@ -115,6 +115,7 @@ class Executor:
         self._efforts: set[asyncio.Task[Any]] = set()
         self._watches: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
+        self._closed = False
 
     @property
     def holds(self) -> Mapping[str, str]:
@@ -198,7 +199,7 @@ class Executor:
         Called by ``execute`` itself; call it to learn sooner.
 
         Returns:
-            Whether the journal works.
+            Whether the journal works; False after ``aclose``.
         """
         async with self._resuming:
             try:
@@ -218,9 +219,12 @@ class Executor:
     async def aclose(self, limit_s: float = 1.0) -> None:
         """End: take no more calls, give the running ones ``limit_s`` to end, write down the rest as unknown.
 
-        What has not started by then is cancelled, and tools still running after it are cancelled as tasks. Returns
-        within about twice the limit, plus the journal's writes, also when a tool ignores its cancellation.
+        What has not started by then is cancelled, and tools still running after it are cancelled as tasks. What the
+        journal could not take is offered to it once more. Returns within about twice the limit, plus the journal's
+        writes, also when a tool ignores its cancellation. Safe to call twice.
         """
+        if self._closed:
+            return
         self._holds[_CLOSED] = "the program is ending"
         await self._wait_for({*self._runs, *self._efforts}, limit_s)
         self._ending.set()
@@ -229,6 +233,9 @@ class Executor:
         for effort in self._efforts:
             effort.cancel()
         await self._wait_for({*self._efforts, *self._watches}, limit_s)
+        if self._unwritten:
+            await self.resume()
+        self._closed = True
         self._writer.shutdown(wait=False)
 
     def _admit(self, call: ToolCall, grant: Grant, now_sample: int) -> _Running | ExecutionRecord:
@@ -340,6 +347,8 @@ class Executor:
         self._unwritten.append(write)
 
     async def _write(self, write: Callable[[], _T]) -> _T:
+        if self._closed:
+            raise JournalError("the executor is closed")
         return await asyncio.get_running_loop().run_in_executor(self._writer, write)
 
     async def _wait_for(self, tasks: set[asyncio.Task[Any]], limit_s: float) -> None:

@@ -1,4 +1,5 @@
-"""Which recordings train, which choose thresholds and which test: split by speaker, noise file, piece of music and room.
+"""Which recordings train, which choose thresholds and which test: split by speaker, noise file, piece of music and
+room.
 
 The folder is found by ``--data`` or the environment variable ``VOICEGATE_DATA`` and holds ``audio/manifest.tsv``, one
 recording a line with its set, speaker, condition, licence and source.
@@ -83,7 +84,8 @@ _ROOM_PARTS = {
     "rir_clap": Part.TEST,
     "rir4": Part.TEST,
 }
-"""Measured impulse responses. Left out: simulated ones, one cut after 0.1 s, and one whose direct sound dwarfs its room."""
+"""Measured impulse responses. Left out: simulated ones, one cut after 0.1 s, and one whose direct sound dwarfs its
+room."""
 
 
 def data_folder(given: str | os.PathLike[str] | None = None) -> Path:

@@ -2,11 +2,11 @@
 
 ``python -m models.training.damage --data DIR --work DIR --out models/weights --card models/cards/damage.md``
 
-Clips are real speech, close or reverberant, over a steady background. Spans that look like words (from one dip of the envelope
-to a later one, 80 to 900 ms) are replaced or covered, at -10 to +10 dB relative to the speech, with hard or 5 ms edges: the
-semantic-acoustic masking of EAR, with the whole signal's timing preserved. What must not be reported is rendered with equal
-care: long pauses, digital silence between phrases, noise gates, suppressors and codecs, knocks and clicks, steady noise, music
-and babble underneath, another person taking over.
+Clips are real speech, close or reverberant, over a steady background. Spans that look like words (from one dip of the
+envelope to a later one, 80 to 900 ms) are replaced or covered, at -10 to +10 dB relative to the speech, with hard or
+5 ms edges: the semantic-acoustic masking of EAR, with the whole signal's timing preserved. What must not be reported
+is rendered with equal care: long pauses, digital silence between phrases, noise gates, suppressors and codecs, knocks
+and clicks, steady noise, music and babble underneath, another person taking over.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Mask:
         start, end: samples.
         kind: what took the place of speech.
         level_db: of the masking sound over the speech; NaN for silence.
-        how: "replaced", "covered" (speech goes on underneath), "digital" or "background" (silence cut to zeros or to the
+        how: "replaced", "covered" (speech goes on underneath), "digital" or "background" (silence cut to zeros or to
+        the
             background that was there).
     """
 
@@ -77,7 +78,8 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """One rendered clip: ``bands_db`` float16 ``(frames, 48)``, ``target`` int8 per step (-1 is ignored), masks, scene."""
+    """One rendered clip: ``bands_db`` float16 ``(frames, 48)``, ``target`` int8 per step (-1 is ignored), masks,
+    scene."""
 
     bands_db: npt.NDArray[np.float16]
     target: npt.NDArray[np.int8]
@@ -95,7 +97,7 @@ class Renderer:
         self._masked = masked
         self._bank = bank
         self._speech: list[list[corpus.Recording]] = []
-        names = ("librispeech_cohort", "alphanumeric", "picovoice_speech_to_intent")
+        names: tuple[str, ...] = ("librispeech_cohort", "alphanumeric", "picovoice_speech_to_intent")
         names += ("librispeech_test_other", "vctk") if part is Part.TEST else ("cmu_arctic",)
         for name in names:
             pool = [r for r in corpus.speech(folder, part, (name,)) if r.duration_s >= 2.5]
@@ -174,7 +176,7 @@ class Renderer:
             noise = self._played(rng, len(speech))
         else:
             noise = sounds.babble(rng, len(speech), self._voice, int(rng.integers(3, 7)))
-        return noise * 10.0 ** (-snr_db / 20.0)
+        return np.asarray(noise * 10.0 ** (-snr_db / 20.0))
 
     def _played(self, rng: np.random.Generator, samples: int) -> FloatArray:
         if rng.random() < 0.5:
@@ -252,7 +254,8 @@ class Renderer:
     def _voice_piece(self, rng: np.random.Generator, samples: int) -> FloatArray:
         x = self._voice(rng, max(samples, SAMPLE_RATE_HZ))
         start = int(rng.integers(0, len(x) - samples + 1))
-        return x[start : start + samples]
+        piece: FloatArray = x[start : start + samples]
+        return piece
 
     def _transients(self, rng: np.random.Generator, audio: FloatArray) -> FloatArray:
         """Knocks, cups and keys: short, over the speech or in its pauses, and no reason to ask again."""
@@ -262,7 +265,7 @@ class Renderer:
             sound = sounds.knock(rng)[: round(0.07 * SAMPLE_RATE_HZ)] * loud * rng.uniform(0.2, 1.5)
             start = int(rng.integers(0, len(out) - len(sound)))
             out[start : start + len(sound)] += sound
-        return np.clip(out, -1.0, 1.0)
+        return np.asarray(np.clip(out, -1.0, 1.0))
 
     def _target(self, frames: int, masks: Sequence[Mask], active: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
         count = -(-frames // STRIDE_FRAMES)
@@ -292,7 +295,8 @@ def build_network() -> Any:
             self.drop = nn.Dropout(0.1)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + self.drop(torch.relu(self.norm(self.pointwise(self.depthwise(x)))))
+            y: torch.Tensor = self.drop(torch.relu(self.norm(self.pointwise(self.depthwise(x)))))
+            return x + y
 
     class DamageNetwork(nn.Module):
         def __init__(self) -> None:
@@ -310,9 +314,9 @@ def build_network() -> Any:
             self.head = nn.Conv1d(96, 1 + len(KINDS), 1)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.front(x.unsqueeze(1))
-            y = y.transpose(2, 3).flatten(1, 2)
-            return self.head(self.blocks(self.squeeze(y))).transpose(1, 2)
+            y = self.front(x.unsqueeze(1)).transpose(2, 3).flatten(1, 2)
+            out: torch.Tensor = self.head(self.blocks(self.squeeze(y))).transpose(1, 2)
+            return out
 
     return DamageNetwork()
 
@@ -353,7 +357,7 @@ def train(clips: Sequence[Clip], *, seed: int, epochs: int, threads: int, batch:
         out = out.float()[:, : y.shape[1]]
         loss = F.cross_entropy(out.reshape(-1, 5), y.reshape(-1), weight=weights, ignore_index=_IGNORE)
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 2.0)
         optimiser.step()
         schedule.step()
@@ -400,12 +404,16 @@ def choose_thresholds(session: Any, undamaged: Sequence[Clip]) -> DamageThreshol
 
 
 def measure(session: Any, masked: Sequence[Clip], undamaged: Sequence[Clip], thresholds: DamageThresholds) -> list[str]:
-    """Markdown tables: recall and kind by kind and length, by level, precision, and false stretches per minute by scene."""
+    """Markdown tables: recall and kind by kind and length, by level, precision, and false stretches per minute by
+    scene."""
     reported = [
         [f for f in found if f.score >= thresholds.on_at[f.kind]] for found in find_all(session, masked, thresholds)
     ]
     truth = [(m, found) for clip, found in zip(masked, reported, strict=True) for m in clip.masks]
-    lines = ["**Masks found** (at least half of the masked time reported, whatever the kind; in brackets the right kind)", ""]
+    lines = [
+        "**Masks found** (at least half of the masked time reported, whatever the kind; in brackets the right kind)",
+        "",
+    ]
     lines += ["| mask | " + " | ".join(f"{a * 1000:.0f}-{b * 1000:.0f} ms" for a, b in _LENGTHS_S) + " | all |"]
     lines += ["| --- " * (len(_LENGTHS_S) + 2) + "|"]
     groups: list[tuple[str, Callable[[Mask], bool]]] = []
@@ -416,9 +424,7 @@ def measure(session: Any, masked: Sequence[Clip], undamaged: Sequence[Clip], thr
         cells = []
         for low, high in (*_LENGTHS_S, (0.0, 9.0)):
             chosen = [
-                (m, found)
-                for m, found in truth
-                if matches(m) and low <= (m.end - m.start) / SAMPLE_RATE_HZ < high
+                (m, found) for m, found in truth if matches(m) and low <= (m.end - m.start) / SAMPLE_RATE_HZ < high
             ]
             cells.append(_recall(chosen))
         lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -432,7 +438,9 @@ def measure(session: Any, masked: Sequence[Clip], undamaged: Sequence[Clip], thr
     lines += ["", "**Reported stretches that are right** (at least half inside a mask of any kind)", ""]
     lines += ["| reported as | right | kind right |", "| --- | --- | --- |"]
     for kind in KINDS:
-        stretches = [(f, clip.masks) for clip, found in zip(masked, reported, strict=True) for f in found if f.kind is kind]
+        stretches = [
+            (f, clip.masks) for clip, found in zip(masked, reported, strict=True) for f in found if f.kind is kind
+        ]
         hits = [max((_overlap(f, m) for m in masks), default=0) >= (f.end - f.start) / 2 for f, masks in stretches]
         kinds = [
             max((_overlap(f, m) for m in masks if m.kind is kind), default=0) >= (f.end - f.start) / 2
@@ -461,7 +469,10 @@ def measure_real(weights: Path, folder: Path) -> list[str]:
 
     ear = DamageCnn(weights)
     lines = ["**False stretches on real recordings that nobody damaged** (whole files as turns)", ""]
-    lines += ["| recordings | minutes | " + " | ".join(KINDS) + " | clipping | per minute |", "| --- " * (len(KINDS) + 4) + "|"]
+    lines += [
+        "| recordings | minutes | " + " | ".join(KINDS) + " | clipping | per minute |",
+        "| --- " * (len(KINDS) + 4) + "|",
+    ]
     sets = (
         "alphanumeric",
         "picovoice_speech_to_intent",
@@ -527,16 +538,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     cards.write_measured(args.card, [cards.facts(meta), *lines])
 
 
-def rendered(
-    folder: Path, part: Part, count: int, seed: int, masked: float, work: Path, workers: int
-) -> list[Clip]:
+def rendered(folder: Path, part: Part, count: int, seed: int, masked: float, work: Path, workers: int) -> list[Clip]:
     """Clips from the cache, or rendered now."""
     path = work / f"damage-{part}-{count}-{seed}-{masked:.2f}.npz"
     if not path.is_file():
         work.mkdir(parents=True, exist_ok=True)
         bank = _room_bank(80, seed)
         with ProcessPoolExecutor(
-            workers, mp_context=get_context("fork"), initializer=_start_worker, initargs=(folder, part, bank, seed, masked)
+            workers,
+            mp_context=get_context("fork"),
+            initializer=_start_worker,
+            initargs=(folder, part, bank, seed, masked),
         ) as pool:
             done = list(steps(pool.map(_render_one, range(count), chunksize=16), f"clips ({part})", count))
         _save(path, done)
@@ -583,8 +595,8 @@ def _load(path: Path) -> list[Clip]:
 
 
 def _room_bank(count: int, seed: int) -> list[rooms.Response]:
-    bank = []
-    for index in range(count):
+    bank: list[rooms.Response] = []
+    for index in steps(range(count), "rooms", count):
         rng = np.random.default_rng([seed, index])
         room = rooms.draw_room(rng)
         dims = np.array(room.dims_m)
@@ -600,9 +612,7 @@ def _dips(active: npt.NDArray[np.bool_], envelope_db: FloatArray) -> npt.NDArray
     return low[near[low]]
 
 
-def _word_like(
-    rng: np.random.Generator, speech: FloatArray, active: npt.NDArray[np.bool_]
-) -> tuple[int, int] | None:
+def _word_like(rng: np.random.Generator, speech: FloatArray, active: npt.NDArray[np.bool_]) -> tuple[int, int] | None:
     """A span from dip to dip, 80 to 900 ms, at least 60 % of it speech, with speech within 0.25 s of both ends."""
     frames = len(active)
     energy = np.mean(speech[: frames * 160].reshape(frames, 160) ** 2, axis=1)
@@ -671,7 +681,7 @@ def _gated(rng: np.random.Generator, x: FloatArray) -> FloatArray:
     gain = np.where(opened, 1.0, floor)
     smooth = np.repeat(gain, 160)
     smooth = np.convolve(smooth, np.full(80, 1 / 80), mode="same")
-    return x * np.pad(smooth, (0, len(x) - len(smooth)), mode="edge")
+    return np.asarray(x * np.pad(smooth, (0, len(x) - len(smooth)), mode="edge"))
 
 
 def _matcher(kind: DamageKind, how: str) -> Callable[[Mask], bool]:
@@ -686,9 +696,7 @@ def _recall(chosen: Sequence[tuple[Mask, list[Found]]]) -> str:
     if not chosen:
         return "-"
     hits = [sum(_overlap(f, m) for f in found) >= (m.end - m.start) / 2 for m, found in chosen]
-    kinds = [
-        sum(_overlap(f, m) for f in found if f.kind is m.kind) >= (m.end - m.start) / 2 for m, found in chosen
-    ]
+    kinds = [sum(_overlap(f, m) for f in found if f.kind is m.kind) >= (m.end - m.start) / 2 for m, found in chosen]
     return f"{np.mean(hits):.0%} [{np.mean(kinds):.0%}] ({len(chosen)})"
 
 

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 Item = TypeVar("Item")
 
-_LINES = 10
+_LINES = 25
 
 
 def steps(items: Iterable[Item], label: str, total: int) -> Iterator[Item]:

@@ -2,10 +2,10 @@
 
 ``python -m models.training.proximity --data DIR --out models/weights --card models/cards/proximity.md``
 
-Near and far clips differ in the room only: voices, noise, signal-to-noise ratio, microphones and codecs are drawn from the
-same distributions for both. A quarter of the clips switch from one talker to another at the other distance, so that frames near
-a change of talker learn to answer for their own side of it. Distances between 0.5 and 1.2 m carry a label that falls from
-near to far, so that the calibrated probability is unsure where the question is.
+Near and far clips differ in the room only: voices, noise, signal-to-noise ratio, microphones and codecs are drawn
+from the same distributions for both. A quarter of the clips switch from one talker to another at the other distance,
+so that frames near a change of talker learn to answer for their own side of it. Distances between 0.5 and 1.2 m carry
+a label that falls from near to far, so that the calibrated probability is unsure where the question is.
 
 Rendered data are cached under ``--work`` by seed and size; a second run with the same arguments trains at once.
 """
@@ -138,7 +138,7 @@ def room_bank(count: int, seed: int, method: rooms.Method) -> list[BankEntry]:
 
 def measured_bank(folder: Path, part: Part) -> list[tuple[npt.NDArray[np.float64], int]]:
     """Channels of the measured impulse responses of one part, with their rates."""
-    out = []
+    out: list[tuple[FloatArray, int]] = []
     for recording in corpus.measured_rooms(folder, part):
         samples, rate = corpus.read_all_channels(recording.path)
         out.extend((samples[:, channel], rate) for channel in range(samples.shape[1]))
@@ -223,9 +223,7 @@ class Renderer:
         recorded, snr_db = self._recorded(rng, audio)
         bands = mel_band_db(recorded)
         n = len(bands)
-        return Clip(
-            bands.astype(np.float16), label[:n], weight[:n], math.nan, None, math.nan, math.nan, snr_db
-        )
+        return Clip(bands.astype(np.float16), label[:n], weight[:n], math.nan, None, math.nan, math.nan, snr_db)
 
     def _talker(self, rng: np.random.Generator, near: bool | None, samples: int) -> tuple[FloatArray, BankEntry | None]:
         """Speech of unit power at a distance, without noise or device."""
@@ -300,7 +298,8 @@ def build_network() -> Any:
             self.drop = nn.Dropout(0.1)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + self.drop(torch.relu(self.norm(self.pointwise(self.depthwise(x)))))
+            y: torch.Tensor = self.drop(torch.relu(self.norm(self.pointwise(self.depthwise(x)))))
+            return x + y
 
     class ProximityNetwork(nn.Module):
         def __init__(self) -> None:
@@ -319,9 +318,9 @@ def build_network() -> Any:
             self.head = nn.Conv1d(96, 2, 1)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.front(x.unsqueeze(1))
-            y = y.transpose(2, 3).flatten(1, 2)
-            return self.head(self.blocks(self.squeeze(y))).transpose(1, 2)
+            y = self.front(x.unsqueeze(1)).transpose(2, 3).flatten(1, 2)
+            out: torch.Tensor = self.head(self.blocks(self.squeeze(y))).transpose(1, 2)
+            return out
 
     return ProximityNetwork()
 
@@ -368,12 +367,12 @@ def train(clips: Sequence[Clip], *, seed: int, epochs: int, threads: int, batch:
         target = (y[:, inside] * w[:, inside]).sum(1) / share.clamp(min=1e-3)
         pooled = (logit[:, inside] * attention[:, inside]).sum(1) / attention[:, inside].sum(1)
         use = (share > 0.3 * span).float()
-        span_loss = (F.binary_cross_entropy_with_logits(pooled, target, reduction="none") * use).sum() / use.sum().clamp(
-            min=1.0
-        )
+        span_loss = (
+            F.binary_cross_entropy_with_logits(pooled, target, reduction="none") * use
+        ).sum() / use.sum().clamp(min=1.0)
         loss = span_loss + 0.5 * frame_loss
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 2.0)
         optimiser.step()
         schedule.step()
@@ -441,16 +440,22 @@ def score_recordings(session: Any, audio: Iterable[npt.NDArray[np.float32]], dur
 def calibrate(scored: Sequence[Scored]) -> Calibration:
     """Platt scaling with the duration as side input, and thresholds for the stated target.
 
-    ``near_at``: at most 1 % of far dev spans reach it, at the worst of the durations; ``far_below``: at most 1 % of near dev
-    spans fall below it, likewise. Where the two would cross, the band between them is what is unsure.
+    ``near_at``: at most 1 % of far dev spans reach it, at the worst of the durations; ``far_below``: at most 1 % of
+    near dev spans fall below it, likewise. Where the two would cross, the band between them is what is unsure.
     """
-    from sklearn.linear_model import LogisticRegression
+    from scipy.optimize import minimize
 
     rows = np.concatenate([_calibration_inputs(s.logit, s.duration_s) for s in scored])
-    near = np.concatenate([s.near for s in scored])
-    model = LogisticRegression(C=100.0, max_iter=1000).fit(rows, near)
-    scale, scale_log_s, offset_log_s = (float(c) for c in model.coef_[0])
-    draft = Calibration(scale, scale_log_s, float(model.intercept_[0]), offset_log_s, 0.5, 0.5)
+    sign = np.where(np.concatenate([s.near for s in scored]), 1.0, -1.0)
+
+    def loss(weights: FloatArray) -> float:
+        # A weak pull to zero, so that data that separate perfectly still give finite odds.
+        return float(np.logaddexp(0.0, -sign * (rows @ weights)).mean() + 1e-4 * np.sum(weights[:2] ** 2))
+
+    scale, scale_log_s, offset_log_s, offset = (
+        float(w) for w in minimize(loss, np.array([1.0, 0.0, 0.0, 0.0]), method="BFGS").x
+    )
+    draft = Calibration(scale, scale_log_s, offset, offset_log_s, 0.5, 0.5)
     near_at = max(
         float(np.quantile(draft.probability(s.logit[~s.near], s.duration_s), 1.0 - _TARGET_ERROR)) for s in scored
     )
@@ -460,7 +465,8 @@ def calibrate(scored: Sequence[Scored]) -> Calibration:
 
 def table(scored: Sequence[Scored], calibration: Calibration, title: str) -> list[str]:
     """Markdown rows: AUC and the four outcomes per duration."""
-    lines = [f"**{title}**", "", "| span | near / far | AUC | near: kept / unsure / called far | far: accepted / unsure / refused |"]
+    lines = [f"**{title}**", ""]
+    lines += ["| span | near / far | AUC | near: kept / unsure / called far | far: accepted / unsure / refused |"]
     lines += ["| --- | --- | --- | --- | --- |"]
     for s in scored:
         p = calibration.probability(s.logit, s.duration_s)
@@ -489,8 +495,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     folder = corpus.data_folder(args.data)
     weights = args.out / "proximity.onnx"
     train_recipe = Recipe(Part.TRAIN, args.rooms)
-    single = {"switches": 0.0, "between": 0.0}
-    dev_recipe = Recipe(Part.DEV, 60, measured=0.0, **single)
+    dev_recipe = _one_talker(Part.DEV, 60)
     parity = math.nan
     if not args.only_measure:
         clips = rendered(folder, train_recipe, args.clips, args.seed, args.work, args.workers)
@@ -503,12 +508,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     calibration = calibrate([score_clips(session, dev, d, args.seed) for d in _DURATIONS_S])
     lines = []
     tests = {
-        "Unseen simulated rooms, voices and noises": Recipe(Part.TEST, 80, measured=0.0, **single),
-        "The same with the image source model run to the end (another renderer)": Recipe(
-            Part.TEST, 40, method=rooms.Method.IMAGE, measured=0.0, **single
+        "Unseen simulated rooms, voices and noises": _one_talker(Part.TEST, 80),
+        "The same with the image source model run to the end (another renderer)": _one_talker(
+            Part.TEST, 40, method=rooms.Method.IMAGE
         ),
-        "Unseen measured rooms (direct sound scaled to DRR 9 to 24 dB near, -12 to 4 dB far)": Recipe(
-            Part.TEST, 8, measured=1.0, dry=0.0, **single
+        "Unseen measured rooms (direct sound scaled to DRR 9 to 24 dB near, -12 to 4 dB far)": _one_talker(
+            Part.TEST, 8, measured=1.0, dry=0.0
         ),
     }
     for title, recipe in tests.items():
@@ -526,15 +531,29 @@ def main(argv: Sequence[str] | None = None) -> None:
         "calibration": dataclasses.asdict(calibration),
         "target": "far accepted as near <= 1 %, near called far <= 1 %, on unseen voices and simulated rooms (dev)",
         "level_half_frames": LEVEL_HALF_FRAMES,
-        "training": {"clips": args.clips, "clip_s": CLIP_S, "rooms": args.rooms, "epochs": args.epochs, "seed": args.seed},
+        "training": {
+            "clips": args.clips,
+            "clip_s": CLIP_S,
+            "rooms": args.rooms,
+            "epochs": args.epochs,
+            "seed": args.seed,
+        },
     }
     (args.out / "proximity.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
     cards.write_measured(args.card, [cards.facts(meta), *lines])
 
 
+def _one_talker(
+    part: Part, count: int, *, method: rooms.Method = rooms.Method.HYBRID, measured: float = 0.0, dry: float = 0.25
+) -> Recipe:
+    return Recipe(part, count, method=method, measured=measured, switches=0.0, between=0.0, dry=dry)
+
+
 def rendered(folder: Path, recipe: Recipe, count: int, seed: int, work: Path, workers: int) -> list[Clip]:
     """Clips of a recipe, from the cache or rendered now."""
-    key = hashlib.sha256(json.dumps([dataclasses.asdict(recipe), count, seed, CLIP_S], default=str).encode()).hexdigest()
+    key = hashlib.sha256(
+        json.dumps([dataclasses.asdict(recipe), count, seed, CLIP_S], default=str).encode()
+    ).hexdigest()
     path = work / f"proximity-{recipe.part}-{key[:12]}.npz"
     if not path.is_file():
         work.mkdir(parents=True, exist_ok=True)
@@ -563,10 +582,7 @@ def _render_one(index: int) -> Clip:
 
 def _save(path: Path, clips: Sequence[Clip]) -> None:
     facts = np.array(
-        [
-            [c.distance_m, math.nan if c.near is None else float(c.near), c.rt60_s, c.drr_db, c.snr_db]
-            for c in clips
-        ]
+        [[c.distance_m, math.nan if c.near is None else float(c.near), c.rt60_s, c.drr_db, c.snr_db] for c in clips]
     )
     temporary = path.with_suffix(".part.npz")
     np.savez(
@@ -622,7 +638,7 @@ def _down(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     n, frames = values.shape
     count = -(-frames // STRIDE_FRAMES)
     padded = np.pad(values, ((0, 0), (0, count * STRIDE_FRAMES - frames)), mode="edge")
-    return padded.reshape(n, count, STRIDE_FRAMES).mean(axis=2).astype(np.float32)
+    return np.asarray(padded.reshape(n, count, STRIDE_FRAMES).mean(axis=2), dtype=np.float32)
 
 
 def _frame_outputs(session: Any, bands_db: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -637,13 +653,18 @@ def _pool(frames: npt.NDArray[np.float32]) -> float:
 
 def _calibration_inputs(logit: FloatArray, duration_s: float) -> FloatArray:
     log_s = math.log(duration_s)
-    return np.stack([logit, logit * log_s, np.full_like(logit, log_s)], axis=1)
+    return np.stack([logit, logit * log_s, np.full_like(logit, log_s), np.ones_like(logit)], axis=1)
 
 
 def _auc(scored: Scored) -> float:
-    from sklearn.metrics import roc_auc_score
+    """Area under the ROC curve: the share of near-far pairs in the right order (Mann-Whitney)."""
+    from scipy.stats import rankdata
 
-    return float(roc_auc_score(scored.near, scored.logit))
+    near = int(scored.near.sum())
+    far = len(scored.near) - near
+    if near == 0 or far == 0:
+        return math.nan
+    return float((rankdata(scored.logit)[scored.near].sum() - near * (near + 1) / 2) / (near * far))
 
 
 def _outcomes(probability: FloatArray, calibration: Calibration) -> str:
@@ -656,7 +677,10 @@ def _outcomes(probability: FloatArray, calibration: Calibration) -> str:
 
 def _breakdown(scored: Scored, calibration: Calibration) -> list[str]:
     p = calibration.probability(scored.logit, scored.duration_s)
-    lines = [f"The same, spans of {scored.duration_s:.1f} s, by condition (kept or accepted / unsure / called far):", ""]
+    lines = [
+        f"The same, spans of {scored.duration_s:.1f} s, by condition (kept or accepted / unsure / called far):",
+        "",
+    ]
     lines += ["| condition | near | far |", "| --- | --- | --- |"]
     facts = {name: np.array([getattr(c, name) for c in scored.clips]) for name in ("rt60_s", "snr_db", "distance_m")}
     groups: list[tuple[str, npt.NDArray[np.bool_]]] = []

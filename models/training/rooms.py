@@ -1,8 +1,8 @@
 """Seeded simulation of rooms: a dry recording in, the same words at a distance out, with what was measured on the way.
 
 Early reflections come from the image-source method (Allen and Berkley, 1979) as implemented by pyroomacoustics, with
-octave-band wall absorption and air absorption. The late field is, by default, Gaussian noise that decays per octave band
-and takes over where the image source model of the chosen order stops being complete; its level is matched to the
+octave-band wall absorption and air absorption. The late field is, by default, Gaussian noise that decays per octave
+band and takes over where the image source model of the chosen order stops being complete; its level is matched to the
 energy of the last complete reflections. That keeps a 0.9 s room at some 20 ms of compute. ``Method.IMAGE`` runs the
 image source model to the end instead and serves as an independent second renderer for tests.
 
@@ -222,9 +222,7 @@ def impulse_responses(
     order = _EARLY_ORDER
     if method is Method.IMAGE:
         order = min(60, max(_EARLY_ORDER, math.ceil(SPEED_OF_SOUND_M_S * rt60_s / min(room.dims_m))))
-    box = pra.ShoeBox(
-        list(room.dims_m), fs=SAMPLE_RATE_HZ, materials=materials, max_order=order, air_absorption=True
-    )
+    box = pra.ShoeBox(list(room.dims_m), fs=SAMPLE_RATE_HZ, materials=materials, max_order=order, air_absorption=True)
     box.set_sound_speed(SPEED_OF_SOUND_M_S)
     box.add_source(source)
     box.add_microphone(mics.T)

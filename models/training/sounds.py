@@ -22,7 +22,7 @@ def unit_power(x: npt.NDArray[np.floating]) -> FloatArray:
     """The same sound with mean power 1; digital silence stays what it is."""
     x = np.asarray(x, dtype=np.float64)
     power = float(np.mean(x**2)) if x.size else 0.0
-    return x / math.sqrt(power) if power > 0 else x.copy()
+    return np.asarray(x / math.sqrt(power) if power > 0 else x.copy(), dtype=np.float64)
 
 
 def coloured_noise(rng: np.random.Generator, samples: int, slope_db_per_octave: float) -> FloatArray:
@@ -63,8 +63,10 @@ def knock(rng: np.random.Generator) -> FloatArray:
     out = np.zeros(samples)
     for _ in range(int(rng.integers(2, 6))):
         freq = math.exp(rng.uniform(math.log(80.0), math.log(5000.0)))
-        out += rng.uniform(0.2, 1.0) * np.sin(2 * math.pi * freq * time_s + rng.uniform(0, 6.3)) * np.exp(
-            -time_s / rng.uniform(0.003, 0.03)
+        out += (
+            rng.uniform(0.2, 1.0)
+            * np.sin(2 * math.pi * freq * time_s + rng.uniform(0, 6.3))
+            * np.exp(-time_s / rng.uniform(0.003, 0.03))
         )
     out += rng.uniform(0.0, 0.5) * rng.standard_normal(samples) * np.exp(-time_s / 0.004)
     return np.asarray(out / max(float(np.abs(out).max()), 1e-9), dtype=np.float64)
