@@ -209,6 +209,7 @@ def make_session(
             speaker_thresholds=parts.speaker_thresholds, distance_thresholds=parts.distance_thresholds,
             thresholds=thresholds, repair=settings.gate.repair(), owner_mode=owner_mode, box=box, log=log,
             position=position, question=question, tools_off=lambda: executor.tools_off,
+            confirmations=settings.gate.confirmations(), grace_s=settings.tools.grace_s(),
         )  # fmt: skip
 
     def opened(described: Description) -> None:

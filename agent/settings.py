@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agent.session import OwnerMode
 from agent.turns import TurnSettings
 from gate.catalogue import Risk
+from gate.confirm import ConfirmSettings
 from gate.repair import RepairSettings
 from gate.span import SAMPLE_RATE_HZ
 from gate.thresholds import RiskThresholds, Thresholds
@@ -103,6 +104,10 @@ class GateSection(_Section):
     high: RiskSection = Field(default_factory=lambda: _risk_defaults(Risk.HIGH))
     mask_reach_ms: int = Field(default=150, ge=0)
     grant_life_s: float = Field(default=10.0, gt=0)
+    confirm: tuple[Literal["low", "medium", "high"], ...] = ("high",)
+    """Risk classes whose calls are asked about before they run ("Transfer 60 dollars to Ben, yes?")."""
+    confirm_life_s: float = Field(default=8.0, gt=0)
+    """How long a "yes" counts."""
     max_pardons_in_row: int = Field(default=2, ge=0)
     pardon_life_s: float = Field(default=10.0, gt=0)
 
@@ -113,6 +118,11 @@ class GateSection(_Section):
             self.mask_reach_ms * SAMPLE_RATE_HZ // 1000,
             round(self.grant_life_s * SAMPLE_RATE_HZ),
         )
+
+    def confirmations(self) -> ConfirmSettings:
+        """As the confirmation takes them."""
+        risks = frozenset(Risk[name.upper()] for name in self.confirm)
+        return ConfirmSettings(risks, round(self.confirm_life_s * SAMPLE_RATE_HZ))
 
     def repair(self) -> RepairSettings:
         """As the repair takes them."""
@@ -132,7 +142,14 @@ class ToolsSection(_Section):
     """A folder of your own tools, one file each."""
     journal: Path | None = None
     """The journal of executions. Null uses ``journal_path()``."""
-    timeout_s: float = Field(default=5.0, gt=0)
+    grace_low_s: float = Field(default=0.0, ge=0, le=8)
+    """How long a licensed call of low risk waits, so that "cancel that" can still take it back."""
+    grace_medium_s: float = Field(default=3.0, ge=0, le=8)
+    grace_high_s: float = Field(default=3.0, ge=0, le=8)
+
+    def grace_s(self) -> dict[Risk, float]:
+        """By risk, as the loop takes them."""
+        return {Risk.LOW: self.grace_low_s, Risk.MEDIUM: self.grace_medium_s, Risk.HIGH: self.grace_high_s}
 
 
 class ModelsSection(_Section):

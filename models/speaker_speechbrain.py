@@ -16,7 +16,8 @@ import numpy.typing as npt
 from gate.span import SAMPLE_RATE_HZ, Span
 from models.protocols import Audio, Embedding, ModelId, SpeakerThresholds
 from models.speaker_audio import inside, unfit
-from models.speaker_changes import find_changes, window_spans
+from models.speaker_calibration import Uncalibrated
+from models.speaker_changes import find_changes
 
 if TYPE_CHECKING:
     from models.store import Store
@@ -31,3 +32,118 @@ _CHANGE_HOP_SAMPLES = SAMPLE_RATE_HZ // 4
 
 class SpeechBrainLoadError(Exception):
     """The directory is no speaker network of SpeechBrain's, or lacks a file. The message names it."""
+
+
+class SpeechBrainEar:
+    """A :class:`models.protocols.SpeakerEar` over SpeechBrain's ``EncoderClassifier``. Keeps no state between calls."""
+
+    def __init__(
+        self, directory: Path, model: ModelId, thresholds: SpeakerThresholds | None = None, threads: int = 2
+    ) -> None:
+        """Load the network. Its ``hyperparams.yaml`` can name any Python object, so only verified directories belong here.
+
+        Args:
+            directory: ``hyperparams.yaml`` and the files that it names, as published.
+            model: its identity.
+            thresholds: how to judge its scores; None makes every verdict unsure.
+            threads: CPU threads; torch has one setting for the whole process.
+
+        Raises:
+            SpeechBrainLoadError: when a file is missing or does not fit.
+        """
+        import torch
+        from speechbrain.inference.classifiers import EncoderClassifier
+        from speechbrain.utils.fetching import FetchConfig, LocalStrategy
+
+        file = directory / _HYPERPARAMETERS
+        if not file.is_file():
+            raise SpeechBrainLoadError(f"{directory} has no {_HYPERPARAMETERS}")
+        # Published files refer to their own repository by name, which would be fetched though the files lie here.
+        own_path = {"pretrained_path": str(directory)} if _has_key(file.read_text("utf-8"), "pretrained_path") else {}
+        torch.set_num_threads(threads)
+        try:
+            self._network = EncoderClassifier.from_hparams(
+                source=str(directory),
+                hparams_file=_HYPERPARAMETERS,
+                overrides=own_path,
+                local_strategy=LocalStrategy.NO_LINK,
+                fetch_config=FetchConfig(allow_network=False),
+                run_opts={"device": "cpu"},
+            )
+        except Exception as error:  # whatever the objects that the file names may raise
+            raise SpeechBrainLoadError(f"{directory}: {type(error).__name__}: {error}") from error
+        self._model = model
+        self._thresholds: SpeakerThresholds = Uncalibrated() if thresholds is None else thresholds
+        self._dimension = self._encode(np.full(MIN_SAMPLES, 0.01, dtype=np.float32)).size
+
+    @property
+    def model(self) -> ModelId:
+        """Which weights."""
+        return self._model
+
+    @property
+    def thresholds(self) -> SpeakerThresholds:
+        """As given; without any, every verdict is unsure."""
+        return self._thresholds
+
+    @property
+    def dimension(self) -> int:
+        """Width of an embedding."""
+        return self._dimension
+
+    @property
+    def min_samples(self) -> int:
+        """The shortest span that is embedded."""
+        return MIN_SAMPLES
+
+    def track(self, audio: Audio) -> SpeechBrainTrack:
+        """A turn whose spans can be embedded; the network runs when one is asked for.
+
+        Args:
+            audio: float32 ``(samples,)`` at 16 kHz in [-1, 1]; not copied.
+        """
+        return SpeechBrainTrack(self, audio)
+
+    def embed_alone(self, audio: Audio) -> tuple[npt.NDArray[np.float32] | None, str]:
+        """Embedding of a stretch, or None and why: float32 ``(dimension,)`` with unit norm."""
+        reason = unfit(audio, MIN_SAMPLES)
+        if reason:
+            return None, reason
+        try:
+            vector = self._encode(audio)
+        except RuntimeError as error:  # what torch raises when a stretch is too short for a layer
+            return None, f"the network refused it: {error}"
+        norm = float(np.linalg.norm(vector))
+        if not np.isfinite(norm) or norm == 0.0:
+            return None, "the network gave no finite embedding"
+        return (vector / norm).astype(np.float32), ""
+
+    def _encode(self, audio: Audio) -> npt.NDArray[np.float32]:
+        import torch
+
+        with torch.inference_mode():
+            batch_of_one = torch.from_numpy(np.array(audio, dtype=np.float32))[None]
+            encoded = self._network.encode_batch(batch_of_one)
+        vector: npt.NDArray[np.float32] = encoded.reshape(-1).numpy()
+        return vector
+
+
+class SpeechBrainTrack:
+    """One turn. Implements :class:`models.protocols.SpeakerTrack`; spans are embedded once and remembered."""
+
+    def __init__(self, ear: SpeechBrainEar, audio: Audio) -> None:
+        self._ear = ear
+        self._audio = audio
+        self._embeddings: dict[Span, Embedding] = {}
+
+    def embed(self, span: Span) -> Embedding:
+        """The embedding of one span, from its own samples alone; what lies outside the audio is left out."""
+        span = inside(span, self._audio.size)
+        if span not in self._embeddings:
+            vector, note = self._ear.embed_alone(self._audio[span.start_sample : span.end_sample])
+            self._embeddings[span] = Embedding(vector, span, note)
+        return self._embeddings[span]
+
+    def changes(self) -> tuple[int, ...]:
+        """Samples at which the voice changes; empty when one person speaks, or when it cannot be told."""
+        return find_changes(self._audio, self.embed, _CHANGE_HOP_SAMPLES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent import events
@@ -14,7 +14,8 @@ from agent.session import OwnerMode
 from agent.sources import Script, ScriptedSource, Source
 from agent.turn_work import Limits, SessionBox, TurnWork
 from agent.turns import TurnDetector
-from gate.catalogue import Catalogue, ToolCall
+from gate.catalogue import Catalogue, Risk, ToolCall
+from gate.confirm import ConfirmSettings
 from gate.grants import Grant, GrantLedger
 from gate.repair import RepairSettings
 from gate.thresholds import Thresholds
@@ -79,6 +80,8 @@ async def converse(
     before_run: Callable[[Loop], None] = lambda loop: None,
     executor: RecordingExecutor | None = None,
     live: bool = False,
+    confirmations: ConfirmSettings | None = None,
+    grace_s: Mapping[Risk, float] | None = None,
 ) -> Outcome:
     """Run one session to its end."""
     memory = MemorySink()
@@ -93,6 +96,7 @@ async def converse(
             speaker_thresholds=FixedSpeakerThresholds(), distance_thresholds=FixedDistanceThresholds(),
             thresholds=Thresholds(), repair=RepairSettings(), owner_mode=owner_mode, box=SessionBox(), log=log,
             position=position, question=question, tools_off=lambda: tools_off, limits=limits or Limits(),
+            confirmations=confirmations or ConfirmSettings(), grace_s=grace_s or {},
         )  # fmt: skip
 
     loop = Loop(
