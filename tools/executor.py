@@ -9,7 +9,7 @@ what happens                                            how it ends
 ======================================================  ==========================================================
 tools off, bad call, bad grant, same turn again         ``refused``; nothing ran
 the start cannot be journalled (disk full)              ``refused``; nothing ran; tools off until it can be
-withdrawn before it started                             ``cancelled``; nothing ran
+withdrawn, or tools switched off, before it started     ``cancelled``; nothing ran
 the back end returns                                    ``done``
 the back end raises                                     ``failed``
 the back end cannot tell, or its task is cancelled      ``outcome_unknown``
@@ -133,7 +133,9 @@ class Executor:
         return tuple(running.record for running in self._running.values())
 
     def hold(self, source: str, reason: str) -> None:
-        """Switch tools off for ``reason`` until ``release(source)``. Calls that run already run on.
+        """Switch tools off for ``reason`` until ``release(source)``.
+
+        A call whose start is still being written is cancelled; one that runs already runs on.
 
         Raises:
             ValueError: for the sources "journal" and "closed", which are the executor's own.
@@ -219,7 +221,7 @@ class Executor:
     async def aclose(self, limit_s: float = 1.0) -> None:
         """End: take no more calls, give the running ones ``limit_s`` to end, write down the rest as unknown.
 
-        What has not started by then is cancelled, and tools still running after it are cancelled as tasks. What the
+        What has not started is cancelled, and tools still running after the limit are cancelled as tasks. What the
         journal could not take is offered to it once more. Returns within about twice the limit, plus the journal's
         writes, also when a tool ignores its cancellation. Safe to call twice.
         """
@@ -267,8 +269,8 @@ class Executor:
     async def _run(self, running: _Running) -> ExecutionRecord:
         record = running.record
         try:
-            if self._is_withdrawn(running):
-                return self._tell(replace(record, state=ExecutionState.CANCELLED, detail="withdrawn before it started"))
+            if running.withdrawn or self._holds:
+                return self._tell(replace(record, state=ExecutionState.CANCELLED, detail=self._why_not(running)))
             entry = JournalEntry(record.key, self._session_id, record.turn_id, record.call, running.grant.span)
             try:
                 await self._write(partial(self._journal.begin, entry))
@@ -277,16 +279,16 @@ class Executor:
             except JournalError as error:
                 self._holds[_JOURNAL] = one_line(str(error))
                 return self._tell(_refuse(record, Refusal.JOURNAL_FAILED, str(error)))
-            if self._is_withdrawn(running):
-                return await self._end(record, ExecutionState.CANCELLED, "withdrawn before it started")
+            if running.withdrawn or self._holds:
+                return await self._end(record, ExecutionState.CANCELLED, self._why_not(running))
             running.started = True
             self._tell(record)
             return await self._end(record, *await self._perform(running))
         finally:
             del self._running[record.key]
 
-    def _is_withdrawn(self, running: _Running) -> bool:
-        return running.withdrawn or self._ending.is_set()
+    def _why_not(self, running: _Running) -> str:
+        return "withdrawn before it started" if running.withdrawn else f"{self.tools_off}, before it started"
 
     async def _perform(self, running: _Running) -> tuple[ExecutionState, str]:
         """Let the back end run for as long as it may; say how that ended."""
