@@ -40,6 +40,24 @@ from gate.span import SAMPLE_RATE_HZ, Span
 class TurnSettings:
     """How turns are cut. All lengths are whole frames of 20 ms.
 
+    The defaults rest on 246 real clips (48 spoken commands, 48 coffee orders, 30 read sentences, 120 spoken digits) laid
+    1.5 s apart over pink noise at -65 dBFS and scored by ``agent.vad.make_vad``: no clip lost, no sample of any first
+    or last 200 ms lost.
+
+    ==============================  ======  ======  ======
+    hangover                        400 ms  600 ms  800 ms
+    ==============================  ======  ======  ======
+    read sentences split (of 30)        14       8       5
+    coffee orders split (of 48)          3       0       0
+    commands, digits split (168)         0       0       0
+    ==============================  ======  ======  ======
+
+    Readers pause for longer than 0.6 s between clauses; a longer hangover delays every answer by as much.
+    With ``min_speech_ms`` at 160, words cut to 120 ms passed (120 of 120) and bursts of noise of up to 100 ms did not
+    (0 of 58); at 200, 3 of 120 words cut to 150 ms were lost. One minute each of full-scale white noise, piano,
+    typing and claps gave 0, 3, 4 and 0 turns. Of the provisional turns on commands 14 of 62 were thrown away at a
+    ``provisional_pause_ms`` of 200, 7 of 55 at 300.
+
     Attributes:
         start_frames: speech frames within the last ``start_window_frames`` that start a candidate, or resume a pause.
         start_window_frames: see ``start_frames``.

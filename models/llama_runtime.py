@@ -11,6 +11,7 @@ scored in one forward pass as a prefix tree whose branches cannot see each other
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,9 @@ class LlamaRuntime:
         self._tokenizer = Tokenizer.from_file(str(directory / TOKENIZER_FILE))
         # What people say or type is never a control token, whatever it spells.
         self._tokenizer.encode_special_tokens = True
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._controls = {str(token.content): int(index) for index, token in added.items()}
+        self._control_pattern = re.compile("(" + "|".join(map(re.escape, self._controls)) + ")" if added else r"(?!)")
         rows, width = self.config.vocab_size, self.config.hidden_size
         # The head's own file, mapped: the embedding costs no second copy in memory.
         if self.precision is Precision.FP32:
@@ -112,20 +116,20 @@ class LlamaRuntime:
         """Token ids of plain text; control tokens that it spells come out as ordinary characters."""
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """Token ids of our own text, in which control tokens such as ``<|im_end|>`` count as such."""
+        ids: list[int] = []
+        for part in self._control_pattern.split(text):
+            ids += [self._controls[part]] if part in self._controls else self.encode(part)
+        return ids
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, control tokens spelt out."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
-    def control(self, token: str) -> int:
-        """The id of a control token such as ``<|im_end|>``.
-
-        Raises:
-            KeyError: when the vocabulary has none of that name.
-        """
-        found = self._tokenizer.token_to_id(token)
-        if found is None:
-            raise KeyError(token)
-        return int(found)
+    def controls(self, tokens: Sequence[str]) -> frozenset[int]:
+        """The ids of those of the named control tokens that the vocabulary has."""
+        return frozenset(self._controls[token] for token in tokens if token in self._controls)
 
     def token_texts(self) -> list[str]:
         """The text of each token of the vocabulary, by id; bytes that are no text by themselves show as U+FFFD."""

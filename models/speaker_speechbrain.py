@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
+from gate.evidence import SpeakerVerdict
 from gate.span import SAMPLE_RATE_HZ, Span
 from models.protocols import Audio, Embedding, ModelId, SpeakerThresholds
 from models.speaker_audio import inside, unfit
-from models.speaker_calibration import Uncalibrated
-from models.speaker_changes import find_changes
+from models.speaker_calibration import SpeakerCalibration, Uncalibrated
+from models.speaker_changes import MIN_SIDE_SAMPLES, find_changes
 
 if TYPE_CHECKING:
     from models.store import Store
@@ -27,7 +28,8 @@ MIN_SAMPLES: Final = SAMPLE_RATE_HZ * 5 // 10
 
 _HYPERPARAMETERS = "hyperparams.yaml"
 _CHANGE_HOP_SAMPLES = SAMPLE_RATE_HZ // 4
-"""Coarse, since every window is a pass of its own."""
+_CHANGE_SIDE_SAMPLES = 2 * SAMPLE_RATE_HZ
+"""Coarse, since every side of every candidate is a pass of its own."""
 
 
 class SpeechBrainLoadError(Exception):
@@ -145,5 +147,49 @@ class SpeechBrainTrack:
         return self._embeddings[span]
 
     def changes(self) -> tuple[int, ...]:
-        """Samples at which the voice changes; empty when one person speaks, or when it cannot be told."""
-        return find_changes(self._audio, self.embed, _CHANGE_HOP_SAMPLES)
+        """Samples at which the voice changes: where the thresholds call the two sides different people.
+
+        Empty when one person speaks, and when the network is not calibrated.
+        """
+        if unfit(self._audio, 2 * MIN_SIDE_SAMPLES):
+            return ()
+        return find_changes(self._audio, self._strongest)
+
+    def _strongest(self, start: int, end: int) -> int | None:
+        best: tuple[float, int] | None = None
+        for middle in range(start + MIN_SIDE_SAMPLES, end - MIN_SIDE_SAMPLES + 1, _CHANGE_HOP_SAMPLES):
+            left = self.embed(Span(max(start, middle - _CHANGE_SIDE_SAMPLES), middle))
+            right = self.embed(Span(middle, min(end, middle + _CHANGE_SIDE_SAMPLES)))
+            if left.vector is None or right.vector is None:
+                continue
+            cosine = float(np.dot(left.vector, right.vector))
+            verdict, _, other_below = self._ear.thresholds.verdict(
+                cosine, left.span.duration_s, right.span.duration_s
+            )
+            if verdict is SpeakerVerdict.OTHER and (best is None or cosine - other_below < best[0]):
+                best = cosine - other_below, middle
+        return None if best is None else best[1]
+
+
+def load(store: Store, threads: int) -> SpeechBrainEar:
+    """Load SpeechBrain's ECAPA-TDNN from the store, with the calibration beside the project's weights if there is one.
+
+    Args:
+        store: where its files are.
+        threads: CPU threads.
+
+    Raises:
+        ModelError: when files are missing or damaged.
+        SpeechBrainLoadError: when SpeechBrain cannot load them.
+        CalibrationError: when there is a calibration, made for other weights.
+    """
+    name = "spkrec-ecapa-voxceleb"
+    model = store.model_id(name)
+    file = Path(__file__).parent / "weights" / f"speaker_{name}_calibration.json"
+    thresholds = SpeakerCalibration.read(file, model.sha256) if file.is_file() else None
+    return SpeechBrainEar(store.path(name), model, thresholds, threads)
+
+
+def _has_key(yaml_text: str, key: str) -> bool:
+    """Whether a YAML text has a top-level key. Parsing it would run the objects that it names."""
+    return any(line.startswith(f"{key}:") for line in yaml_text.splitlines())

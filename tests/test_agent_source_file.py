@@ -264,6 +264,15 @@ async def test_24_bits_in_32_are_no_lie(tmp_path: Path) -> None:
     assert not heard.notices
 
 
+async def test_an_unfinished_recording_is_read_even_when_its_first_samples_look_like_a_chunk(tmp_path: Path) -> None:
+    path = tmp_path / "unfinished.wav"
+    body = b"junk" + b"\xff\x7f\xff\x7f" + integers(voice(), 16)
+    path.write_bytes(riff(fmt(), chunk(b"data", body, claimed=0)))
+    heard = await play(path)
+    assert len(heard.samples) == 16_004
+    assert set(heard.notices) == {N.HEADER_LIES}
+
+
 async def test_a_file_whose_first_block_cannot_be_decoded_is_refused(tmp_path: Path) -> None:
     whole = tmp_path / "whole.flac"
     soundfile.write(whole, np.random.default_rng(7).uniform(-0.5, 0.5, 16_000), 16_000)
@@ -368,6 +377,36 @@ async def test_closing_ends_the_iteration_and_a_read_in_flight_is_waited_for(wav
     rest = [item async for item in items]
     assert len(rest) < 50
     assert [item async for item in source] == []
+
+
+async def test_a_file_is_not_closed_under_a_read_because_that_crashes_the_library(
+    wavs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = FileSource(wavs["a01_plain"])
+    await source.open()
+    reading, go_on = threading.Event(), threading.Event()
+    was_closed: list[bool] = []
+    read_block = FileSource._read_block
+
+    def read_slowly(self: FileSource, samples: int) -> np.ndarray:
+        reading.set()
+        go_on.wait(5.0)
+        was_closed.append(self._file.closed)
+        return read_block(self, samples)
+
+    monkeypatch.setattr(FileSource, "_read_block", read_slowly)
+    first = asyncio.create_task(anext(aiter(source)))
+    await asyncio.to_thread(reading.wait, 5.0)
+    first.cancel()  # the await ends, the read in its thread does not
+    closing = asyncio.create_task(source.aclose())
+    await asyncio.sleep(0.02)
+    assert not closing.done()
+    go_on.set()
+    await closing
+    assert was_closed == [False]
+    assert source._file.closed
+    with pytest.raises(asyncio.CancelledError):
+        await first
 
 
 async def test_a_cancelled_open_stops_measuring_and_lets_go_of_the_file(

@@ -222,17 +222,22 @@ async def test_ten_thousand_frames_from_a_foreign_thread_arrive_once_in_order_an
     asyncio.get_running_loop().set_debug(True)  # a call into the loop from another thread raises
     async with listening(FakeSoundDevice(device("Mic"))) as mic:
         stream = mic.module.stream
+        given_up = threading.Event()
 
         def drive() -> None:
             for number in range(10_000):
                 while number - len(mic.items) > 200:  # a driver is paced by its converter; this one by its listener
-                    threading.Event().wait(0.0005)
+                    if given_up.wait(0.0005):
+                        return
                 stream.feed(steady(number / 10_000), overflow=number == 5_000)
 
         thread = threading.Thread(target=drive)
         thread.start()
-        await mic.until(lambda: len(mic.frames) == 10_000)
-        thread.join()
+        try:
+            await mic.until(lambda: len(mic.frames) == 10_000)
+        finally:
+            given_up.set()
+            thread.join()
     assert np.array_equal(mic.sound[::320], (np.arange(10_000) / 10_000).astype(np.float32))
     assert np.array_equal(mic.sound, np.repeat(mic.sound[::320], 320))
     assert mic.gaps == [SourceGap(5_000 * 320, 0, 0)]
@@ -701,8 +706,9 @@ async def test_samples_far_beyond_full_scale_end_the_stream_with_an_error() -> N
     await source.open()
     module.stream.feed(steady(3_000.0))
     with pytest.raises(SourceError, match="not in"):
-        async for _ in source:
-            pass
+        async with asyncio.timeout(5.0):
+            async for _ in source:
+                pass
     await source.aclose()
 
 
@@ -826,8 +832,9 @@ async def test_a_clock_that_fails_is_not_swallowed() -> None:
     source = MicrophoneSource(BrokenClock(), sounddevice=FakeSoundDevice(device("Mic")))
     await source.open()
     with pytest.raises(RuntimeError, match="the clock broke"):
-        async for _ in source:
-            pass
+        async with asyncio.timeout(5.0):
+            async for _ in source:
+                pass
     await source.aclose()
 
 

@@ -1,0 +1,348 @@
+"""One connection to a broker, through aiomqtt: opened, used, closed; whatever goes wrong becomes a ``BrokerError``.
+
+aiomqtt opens its socket in a thread of the event loop's pool, and its client keeps the socket and a task when opening
+fails half-way (no CONNACK). Both are dealt with here: a socket's time limit is set, and every way out hangs up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from agent.mqtt_settings import MqttSettings, MqttSettingsError
+
+if TYPE_CHECKING:
+    import aiomqtt
+    import paho.mqtt.client as paho
+
+SOCKET_LIMIT_S = 1.5
+"""For each of TCP's and TLS's handshakes. They run in a thread that cannot be interrupted, so this is also what a
+Ctrl-C may have to wait for."""
+ANSWER_LIMIT_S = 5.0
+"""For the broker's answer to our introduction; it may have to ask somewhere else about a password."""
+ACK_LIMIT_S = 10.0
+"""For its answer to a message."""
+MAX_INBOUND_BYTES = 65_536
+"""We ask an MQTT 5 broker to send nothing longer."""
+MAX_INBOUND_QUEUE = 64
+
+_UNSUPPORTED_PROTOCOL = 132
+_BAD_CLIENT_ID = 133
+_BAD_PASSWORD = 134
+_NOT_AUTHORIZED = 135
+_TAKEN_OVER = 142
+_FIRST_FAILURE = 128
+"""Reason codes of MQTT 5; paho translates those of 3.1.1."""
+
+_wire_log = logging.getLogger("agent.mqtt.wire")
+_wire_log.setLevel(logging.CRITICAL)  # what matters of it is said once, by the sink
+
+
+class Trouble(StrEnum):
+    """Kinds of failures that a person treats differently."""
+
+    UNREACHABLE = "unreachable"
+    """Nobody answers at that address."""
+    REFUSED = "refused"
+    """The broker does not take us: name, password, client id."""
+    TLS = "tls"
+    """The two do not agree on encryption or on a certificate."""
+    PROTOCOL = "protocol"
+    """The two do not speak the same version."""
+    SETTINGS = "settings"
+    """A file or a variable with our password or certificate cannot be read."""
+    TAKEN_OVER = "taken_over"
+    """Another client has connected with our id."""
+    LOST = "lost"
+    """The connection broke, or the broker stopped answering on it."""
+
+
+class BrokerError(Exception):
+    """The broker cannot be used, or not any more.
+
+    Attributes:
+        trouble: which kind.
+    """
+
+    def __init__(self, trouble: Trouble, text: str) -> None:
+        super().__init__(text)
+        self.trouble = trouble
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """A message that the broker sent us.
+
+    Attributes:
+        topic: where it was published.
+        payload: its bytes.
+        retained: True when the broker had it in store: nobody sent it now.
+        qos: as delivered; we ask for 0, so anything else was not meant for us. A repeated delivery (DUP) is never 0.
+    """
+
+    topic: str
+    payload: bytes
+    retained: bool
+    qos: int
+
+
+class Connection(Protocol):
+    """What the sink does with an open connection. Each method raises ``BrokerError`` when the connection is gone."""
+
+    async def subscribe(self, topic: str) -> bool:
+        """Ask for a topic's messages, QoS 0; False when the broker does not allow it."""
+        ...
+
+    async def publish(self, topic: str, payload: str, *, retain: bool) -> None:
+        """Publish with QoS 1; returns when the broker has acknowledged."""
+        ...
+
+    def messages(self) -> AsyncIterator[Inbound]:
+        """The messages of the topics asked for; ends only with an error."""
+        ...
+
+    async def close(self) -> None:
+        """Hang up; quick, also when the broker does not answer."""
+        ...
+
+
+class Connector(Protocol):
+    """Opens a connection; raises ``BrokerError``."""
+
+    async def __call__(self, settings: MqttSettings, *, will: tuple[str, str] | None = None) -> Connection:
+        """Connect.
+
+        Args:
+            settings: the broker.
+            will: topic and payload of what the broker publishes, retained, when we vanish.
+        """
+        ...
+
+
+async def open_connection(settings: MqttSettings, *, will: tuple[str, str] | None = None) -> Connection:
+    """Connect to the broker, with nothing kept there from an earlier connection.
+
+    Args:
+        settings: the broker.
+        will: topic and payload of what the broker publishes, retained, when we vanish.
+
+    Raises:
+        BrokerError: when it cannot be done; says why in words for people, without the password.
+    """
+    _need_watchable_sockets()
+    client = _make_client(settings, will)
+    entering = asyncio.ensure_future(client.__aenter__())
+    try:
+        await asyncio.shield(entering)
+    except asyncio.CancelledError:
+        await _abandon(client, entering)
+        raise
+    except Exception as error:
+        closed_by_broker = _paho(client).socket() is None
+        await _hang_up(client)
+        raise _explain(error, settings, closed_by_broker) from error
+    return _AiomqttConnection(client, settings)
+
+
+class _AiomqttConnection:
+    """An open connection."""
+
+    def __init__(self, client: aiomqtt.Client, settings: MqttSettings) -> None:
+        self._client = client
+        self._settings = settings
+
+    async def subscribe(self, topic: str) -> bool:
+        try:
+            granted = await self._client.subscribe(topic, qos=0, timeout=ACK_LIMIT_S)
+        except Exception as error:
+            raise _lost(error, self._settings) from error
+        return all((code if isinstance(code, int) else code.value) < _FIRST_FAILURE for code in granted)
+
+    async def publish(self, topic: str, payload: str, *, retain: bool) -> None:
+        try:
+            await self._client.publish(topic, payload, qos=1, retain=retain, timeout=ACK_LIMIT_S)
+        except Exception as error:
+            raise _lost(error, self._settings) from error
+
+    async def messages(self) -> AsyncIterator[Inbound]:
+        try:
+            async for message in self._client.messages:
+                payload = message.payload if isinstance(message.payload, bytes) else str(message.payload).encode()
+                yield Inbound(str(message.topic), payload, bool(message.retain), message.qos)
+        except Exception as error:
+            raise _lost(error, self._settings) from error
+
+    async def close(self) -> None:
+        await _hang_up(self._client)
+
+
+def _make_client(settings: MqttSettings, will: tuple[str, str] | None) -> aiomqtt.Client:
+    import aiomqtt
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    try:
+        password = settings.password()
+        context = None if settings.tls is None else settings.tls.context()
+    except MqttSettingsError as error:
+        raise BrokerError(Trouble.SETTINGS, str(error)) from error
+    version_5 = settings.protocol == "5"
+    properties = None
+    if version_5:
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.MaximumPacketSize = MAX_INBOUND_BYTES
+    client = aiomqtt.Client(
+        settings.host,
+        settings.port_used,
+        identifier=settings.client_id,
+        username=settings.username,
+        password=password,
+        protocol=aiomqtt.ProtocolVersion.V5 if version_5 else aiomqtt.ProtocolVersion.V311,
+        # Nothing may wait for us at the broker: a command sent while we were away must not arrive later.
+        clean_session=None if version_5 else True,
+        clean_start=True,
+        properties=properties,
+        will=None if will is None else aiomqtt.Will(will[0], will[1], qos=1, retain=True),
+        tls_context=context,
+        timeout=ANSWER_LIMIT_S,
+        keepalive=settings.keepalive_s,
+        max_queued_incoming_messages=MAX_INBOUND_QUEUE,
+        logger=_wire_log,
+    )
+    _paho(client).connect_timeout = SOCKET_LIMIT_S
+    return client
+
+
+def _paho(client: aiomqtt.Client) -> paho.Client:
+    # aiomqtt offers neither a limit for the socket nor a way to hang up before the broker has answered.
+    return client._client
+
+
+async def _abandon(client: aiomqtt.Client, entering: asyncio.Future[aiomqtt.Client]) -> None:
+    """Leave a connection that is being opened."""
+    if entering.done() or _paho(client).socket() is not None:
+        entering.cancel()
+        await asyncio.wait({entering})
+        await _hang_up(client)
+        return
+    # The thread is still dialling and cannot be stopped. It hangs up by itself when nobody wants its connection.
+    _paho(client).on_socket_open = lambda dialled, userdata, sock: sock.close()
+    entering.cancel()
+    await asyncio.wait({entering})
+
+
+async def _hang_up(client: aiomqtt.Client) -> None:
+    """Close the socket, and with it everything that watches it."""
+    dialled = _paho(client)
+    if dialled.socket() is None:
+        return
+    dialled.disconnect()
+    if await _is_hung_up(dialled):
+        return
+    # Our goodbye could not be written: the broker reads nothing.
+    open_socket = dialled.socket()
+    if open_socket is not None:
+        with contextlib.suppress(OSError):
+            open_socket.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+    await _is_hung_up(dialled)
+
+
+async def _is_hung_up(dialled: paho.Client) -> bool:
+    """Give the event loop a few turns (at most 0.1 s) to write, read and close."""
+    for _ in range(10):
+        await asyncio.wait({asyncio.get_running_loop().create_future()}, timeout=0.01)
+        if dialled.socket() is None:
+            # One more turn, for the client's own task to take note of its cancellation.
+            await asyncio.wait({asyncio.get_running_loop().create_future()}, timeout=0)
+            return True
+    return False
+
+
+def _need_watchable_sockets() -> None:
+    with socket.socket() as probe:
+        try:
+            asyncio.get_running_loop().remove_reader(probe)
+        except NotImplementedError as error:
+            text = (
+                "this event loop cannot watch sockets (the default one on Windows); MQTT needs "
+                "asyncio.WindowsSelectorEventLoopPolicy"
+            )
+            raise BrokerError(Trouble.SETTINGS, text) from error
+
+
+def _explain(error: Exception, settings: MqttSettings, closed_by_broker: bool) -> BrokerError:
+    """Why a connection could not be opened."""
+    import aiomqtt
+
+    # aiomqtt turns socket errors into text; what they were stands in the context.
+    cause = error.__context__ if isinstance(error, aiomqtt.MqttError) and error.__context__ is not None else error
+    code = _code(error)
+    if code is not None:
+        return _refused(code, error, settings)
+    match cause:
+        case ssl.SSLCertVerificationError():
+            why = cause.verify_message or cause.reason or "not trusted"
+            return BrokerError(Trouble.TLS, f"the broker's certificate is not accepted: {why}")
+        case ssl.SSLError():
+            return BrokerError(Trouble.TLS, f"TLS failed: {cause.reason or cause}; is {settings.address} a TLS port?")
+        case ConnectionResetError() | BrokenPipeError() if settings.tls is not None:
+            return BrokerError(Trouble.TLS, f"the broker broke TLS off; is {settings.address} a TLS port?")
+        case socket.gaierror():
+            return BrokerError(Trouble.UNREACHABLE, f"the name {settings.host!r} is not known ({cause.strerror})")
+        case TimeoutError() if not isinstance(error, aiomqtt.MqttError) or error.args != ("Operation timed out",):
+            return BrokerError(Trouble.UNREACHABLE, f"no answer within {SOCKET_LIMIT_S:g} s")
+        case OSError() if not isinstance(cause, TimeoutError):
+            return BrokerError(Trouble.UNREACHABLE, f"cannot be reached ({cause.strerror or cause})")
+        case ValueError():
+            return BrokerError(Trouble.SETTINGS, f"the settings do not make a connection ({cause})")
+    if closed_by_broker:
+        text = "the broker hung up without an answer" + ("; does it want TLS?" if settings.tls is None else "")
+        return BrokerError(Trouble.TLS if settings.tls is None else Trouble.LOST, text)
+    return BrokerError(
+        Trouble.UNREACHABLE,
+        f"something accepts connections but does not answer as a broker within {ANSWER_LIMIT_S:g} s",
+    )
+
+
+def _refused(code: int, error: Exception, settings: MqttSettings) -> BrokerError:
+    match code:
+        case 134 | 135:
+            who = "without a user name" if settings.username is None else f"with the user name {settings.username!r}"
+            return BrokerError(Trouble.REFUSED, f"the broker refuses us {who}: wrong name or password, or no right")
+        case 132:
+            other = "3.1.1" if settings.protocol == "5" else "5"
+            return BrokerError(
+                Trouble.PROTOCOL, f'the broker does not speak MQTT {settings.protocol}; try protocol = "{other}"'
+            )
+        case 133:
+            return BrokerError(Trouble.REFUSED, f"the broker does not take the client id {settings.client_id!r}")
+        case _:
+            return BrokerError(Trouble.REFUSED, f"the broker refuses the connection ({error})")
+
+
+def _lost(error: Exception, settings: MqttSettings) -> BrokerError:
+    """Why a connection that was open is not any more."""
+    code = _code(error) or _code(error.__cause__)
+    if code == _TAKEN_OVER:
+        return BrokerError(
+            Trouble.TAKEN_OVER, f"another client has connected as {settings.client_id!r}; each gate needs its own id"
+        )
+    if code is not None and code >= _FIRST_FAILURE:
+        return BrokerError(Trouble.LOST, f"the broker ended the connection ({error.__cause__ or error})")
+    if str(error) == "Operation timed out":
+        return BrokerError(Trouble.LOST, f"the broker did not acknowledge within {ACK_LIMIT_S:g} s")
+    return BrokerError(Trouble.LOST, "the connection was lost")
+
+
+def _code(error: BaseException | None) -> int | None:
+    """An error's MQTT reason code, if it has one."""
+    code = getattr(error, "rc", None)
+    value = getattr(code, "value", None)
+    return value if isinstance(value, int) and not isinstance(code, int) else None

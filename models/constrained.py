@@ -1,0 +1,443 @@
+"""Decoding that cannot leave the action grammar, and cannot invent an argument.
+
+Whatever the weights are, what comes out is ``[Mute]``, one call of a tool that exists, a free answer, or "Pardon?" with a
+question, and ``gate.grammar.parse`` reads it back. Inside a call:
+
+- names and JSON syntax are forced: they are read in one pass with what follows, never generated;
+- a text argument is a pointer (after Vinyals et al. 2015, "Pointer Networks"): the likeliest contiguous run of the heard
+  words, without the punctuation around it; no word serves two arguments;
+- a number is one of the numbers that were said; a choice is one of the choices, and an optional one was said;
+- instead of a value the model may point at the mark that stands for words which were not heard. An argument that ends
+  there makes the action "Pardon?" with that argument's question, never a call.
+
+All candidates for an argument are scored in one forward pass (``Context.score``), each with the end of its value, so that
+they compete as whole strings and need no correction for length.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gate import grammar
+from gate.actions import Action, ActionKind, AnswerAction, MuteAction, PardonAction, ParseFault, ToolAction, Unparseable
+from gate.catalogue import JsonScalar, ParamFacts, ParamKind, ToolCall, ToolFacts
+from gate.grounding import normal_form, spoken_number
+from models.llama_runtime import Branch, Context, FloatArray, LlamaRuntime
+from models.protocols import MASK_MARK
+
+_AROUND_WORDS = "\"'.,!?;:()…‘’“”–—-"  # noqa: RUF001 - typographic marks are what is stripped
+_LONGEST_NUMBER_WORDS = 8
+_LARGEST_NUMBER = 1e15
+"""Beyond it a float no longer holds every integer, so what is written would not be what was said."""
+_SENTENCE_ENDS = (".", "!", "?")
+
+IdArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on one action.
+
+    Attributes:
+        answer_tokens: the most tokens of an answer or of a free question after "Pardon?".
+        span_words: the longest text argument, in words.
+        starts: how many first words of a text argument are followed up: the likeliest.
+        replaced_tokens: how many tokens of an answer may be replaced because they would leave the grammar.
+    """
+
+    answer_tokens: int = 48
+    span_words: int = 40
+    starts: int = 3
+    replaced_tokens: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A call as far as the words carry it.
+
+    Attributes:
+        tool: the tool.
+        params: argument values by name, in the tool's order.
+        missing: the argument that the words do not carry, or None when the call is complete.
+        complete_logprob: the model's log-probability that no argument decided so far was unheard.
+        steps: forward passes.
+    """
+
+    tool: ToolFacts
+    params: dict[str, JsonScalar]
+    missing: ParamFacts | None
+    complete_logprob: float
+    steps: int
+
+    def action(self) -> ToolAction | PardonAction:
+        """The call, or the question for what is missing."""
+        if self.missing is not None:
+            return PardonAction(" ".join(self.missing.ask.split()))
+        return ToolAction(ToolCall(self.tool.name, dict(self.params)))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An action, with what it cost.
+
+    Attributes:
+        action: the action; ``text`` is how it stands in the grammar.
+        steps: forward passes.
+    """
+
+    action: Action
+    steps: int
+
+    @property
+    def text(self) -> str:
+        """The action as ``gate.grammar.parse`` reads it."""
+        return grammar.render(self.action)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A value that an argument could take: how it is spelt, which words it uses, and whether some of it went unheard."""
+
+    value: JsonScalar
+    tokens: tuple[int, ...]
+    words: range
+    unheard: bool = False
+
+
+def stripped(word: str) -> str:
+    """A word without the punctuation around it. An abbreviation with inner full stops keeps its last one ("p.m.")."""
+    bare = word.strip(_AROUND_WORDS)
+    return bare + "." if "." in bare and word.rstrip("\"'!?;:,)").endswith(bare + ".") else bare
+
+
+class ActionWriter:
+    """Writes actions with one model. It holds no state between calls; the contexts do."""
+
+    def __init__(self, runtime: LlamaRuntime, limits: Limits | None = None) -> None:
+        """Prepare the token sets.
+
+        Args:
+            runtime: the model.
+            limits: bounds; the defaults when None.
+        """
+        self.runtime = runtime
+        self.limits = limits or Limits()
+        texts = runtime.token_texts()
+        self._after_string = _starting_with(texts, ('"',))
+        self._after_number = _starting_with(texts, (",", "}"))
+        self._stops = runtime.controls(("<|im_end|>", "<|endoftext|>"))
+
+    # Every decision the model's own -------------------------------------------------------------------------------
+
+    def write(self, context: Context, words: Sequence[str], tools: Sequence[ToolFacts]) -> Written:
+        """Write one action.
+
+        Args:
+            context: read up to where the action begins; it is left further on.
+            words: the words heard, ``MASK_MARK`` where some were not.
+            tools: the tools that exist.
+
+        Raises:
+            ContextFullError: when the context has no room.
+        """
+        scores = self.kinds(context)
+        if not tools:
+            del scores[ActionKind.TOOL]
+        kind = max(scores, key=lambda item: scores[item])
+        if kind is ActionKind.MUTE:
+            return Written(MuteAction(), 1)
+        if kind is ActionKind.TOOL:
+            draft = self.call(context, self.tool(context, tools), words)
+            return Written(draft.action(), draft.steps + 2)
+        if kind is ActionKind.PARDON:
+            written = self.pardon(context)
+        else:
+            written = self.answer(context)
+        return Written(written.action, written.steps + 1)
+
+    def kinds(self, context: Context) -> dict[ActionKind, float]:
+        """Log-probability of each kind of action at this point. One pass.
+
+        An answer is all that begins like none of the other forms.
+        """
+        forms = {
+            ActionKind.MUTE: grammar.MUTE,
+            ActionKind.TOOL: grammar.TOOL_OPEN,
+            ActionKind.PARDON: grammar.PARDON,
+        }
+        branches = context.score([self.runtime.encode(form) for form in forms.values()])
+        scores = {kind: branch.logprob for kind, branch in zip(forms, branches, strict=True)}
+        rest = 1.0 - sum(math.exp(score) for score in scores.values())
+        return scores | {ActionKind.ANSWER: math.log(max(rest, 1e-12))}
+
+    def tool(self, context: Context, tools: Sequence[ToolFacts]) -> ToolFacts:
+        """The tool whose name the model would write in a call at this point. One pass.
+
+        Raises:
+            ValueError: when there are no tools.
+        """
+        if not tools:
+            raise ValueError("no tools to choose from")
+        opening = self.runtime.encode(f'{grammar.TOOL_OPEN}{{"name": "')
+        names = [self.runtime.encode(json.dumps(tool.name, ensure_ascii=False)[1:]) for tool in tools]
+        branches = context.score([opening + name for name in names])
+        return tools[int(np.argmax([branch.logprob for branch in branches]))]
+
+    # A call -------------------------------------------------------------------------------------------------------
+
+    def call(self, context: Context, tool: ToolFacts, words: Sequence[str]) -> Draft:
+        """Fill a tool's arguments from the words.
+
+        Args:
+            context: read up to where the action begins; it is left further on.
+            tool: the tool.
+            words: the words heard, ``MASK_MARK`` where some were not.
+
+        Raises:
+            ContextFullError: when the context has no room.
+        """
+        filling = _Filling(self, context, words, f'{grammar.TOOL_OPEN}{{"name": {_quoted(tool.name)}, "params": {{')
+        complete = 0.0
+        for index, param in enumerate(tool.params):
+            if not param.required:
+                later = [other.name for other in tool.params[index + 1 :]]
+                if not filling.possible(param) or not filling.wanted(param, later):
+                    continue
+            chosen, unheard_probability = filling.choose(param)
+            complete += math.log(max(1.0 - unheard_probability, 1e-12))
+            if chosen is None:
+                return Draft(tool, filling.params, param, complete, filling.steps)
+            filling.take(param, chosen)
+        return Draft(tool, filling.params, None, complete, filling.steps)
+
+    # Free text ----------------------------------------------------------------------------------------------------
+
+    def answer(self, context: Context) -> Written:
+        """Generate an answer, greedily: one line, no mark of another action in it.
+
+        An answer that repeats the mark of unheard words hangs on them. It becomes "Pardon?" with the answer's own words up
+        to there as an echo question ("The capital of what?").
+
+        Args:
+            context: read up to where the answer begins; it is left further on.
+
+        Raises:
+            ContextFullError: when the context has no room.
+        """
+        text, steps = self._free_text(context, _is_answer)
+        before, mark, _ = text.partition(MASK_MARK)
+        if mark:
+            question = f"{' '.join(before.split())} what?".lstrip()
+            return Written(_parsable(PardonAction(question[:1].upper() + question[1:])), steps)
+        return Written(_parsable(AnswerAction(text)), steps)
+
+    def pardon(self, context: Context) -> Written:
+        """Write "Pardon?" and generate the question after it.
+
+        Raises:
+            ContextFullError: when the context has no room.
+        """
+        context.read(self.runtime.encode(grammar.PARDON))
+        text, steps = self._free_text(context, _is_question)
+        return Written(_parsable(PardonAction(" ".join(text.split()))), steps + 1)
+
+    def _free_text(self, context: Context, fits: Callable[[str], bool]) -> tuple[str, int]:
+        ids: list[int] = []
+        text, steps, replaced = "", 0, 0
+        while len(ids) < self.limits.answer_tokens:
+            logprobs = context.next_logprobs.copy()
+            while True:
+                token = int(logprobs.argmax())
+                longer = self.runtime.decode([*ids, token])
+                if token in self._stops or fits(longer):
+                    break
+                replaced += 1
+                if replaced > self.limits.replaced_tokens:
+                    return text.strip(), steps
+                logprobs[token] = -np.inf
+            if token in self._stops:
+                return text.strip(), steps
+            if longer.strip() and "\n" in longer.lstrip():
+                return longer.strip().split("\n", 1)[0].strip(), steps
+            ids.append(token)
+            text = longer
+            if MASK_MARK in text:
+                return text, steps
+            context.read([token])
+            steps += 1
+        # Cut off by the bound: end with the last whole sentence, if there is one.
+        whole = max(text.rfind(end) for end in _SENTENCE_ENDS)
+        return text[: whole + 1].strip() if whole > 0 else text.strip(), steps
+
+
+class _Filling:
+    """One call in the making: what was read, what is forced but unread, and which words are taken."""
+
+    def __init__(self, writer: ActionWriter, context: Context, words: Sequence[str], opening: str) -> None:
+        self._writer = writer
+        self._encode = writer.runtime.encode
+        self._context = context
+        self._words = words
+        self._taken: set[int] = set()
+        self._unread: list[int] = self._encode(opening)
+        self._ending = ""
+        self.params: dict[str, JsonScalar] = {}
+        self.steps = 0
+
+    def possible(self, param: ParamFacts) -> bool:
+        """Whether the words could carry the argument at all, or could have, had they been heard."""
+        return bool(self._candidates(param))
+
+    def wanted(self, param: ParamFacts, later: Sequence[str]) -> bool:
+        """Whether the model would rather write this optional argument next than another or the end."""
+        self._read()
+        names = [param.name, *later]
+        texts = [f"{self._before_key()}{_quoted(name)}:" for name in names]
+        branches = self._score([*map(self._encode, texts), self._encode(self._ending + "}}")])
+        return branches[0].logprob >= max(branch.logprob for branch in branches[1:])
+
+    def choose(self, param: ParamFacts) -> tuple[_Candidate | None, float]:
+        """The value of an argument, or None when it went unheard; with the probability that it did."""
+        candidates = self._candidates(param)
+        if all(candidate.unheard for candidate in candidates):
+            return None, 1.0
+        is_string = param.kind in (ParamKind.TEXT, ParamKind.CHOICE)
+        self._unread += self._encode(f"{self._before_key()}{_quoted(param.name)}:" + (' "' if is_string else ""))
+        self._ending = ""
+        self._read()
+        if param.kind is ParamKind.TEXT:
+            candidates = self._promising(candidates)
+        closers = self._writer._after_string if is_string else self._writer._after_number
+        branches = self._score([candidate.tokens for candidate in candidates], with_next=True)
+        scores = np.array([branch.logprob + _log_sum(branch.next_logprobs, closers) for branch in branches])
+        shares = np.exp(scores - scores.max())
+        unheard = np.array([candidate.unheard for candidate in candidates])
+        best = candidates[int(scores.argmax())]
+        return None if best.unheard else best, float(shares[unheard].sum() / shares.sum())
+
+    def take(self, param: ParamFacts, chosen: _Candidate) -> None:
+        """Write the chosen value."""
+        self.params[param.name] = chosen.value
+        self._taken |= set(chosen.words)
+        self._unread += chosen.tokens
+        self._ending = '"' if param.kind in (ParamKind.TEXT, ParamKind.CHOICE) else ""
+
+    def _before_key(self) -> str:
+        return f"{self._ending}, " if self.params else ""
+
+    def _read(self) -> None:
+        if self._unread:
+            self._context.read(self._unread)
+            self._unread = []
+            self.steps += 1
+
+    def _score(self, continuations: Sequence[Sequence[int]], with_next: bool = False) -> list[Branch]:
+        self.steps += 1
+        return self._context.score(continuations, with_next)
+
+    # Candidates ---------------------------------------------------------------------------------------------------
+
+    def _candidates(self, param: ParamFacts) -> list[_Candidate]:
+        if param.kind is ParamKind.TEXT:
+            found = self._runs()
+        elif param.kind in (ParamKind.NUMBER, ParamKind.INTEGER):
+            found = self._numbers(whole=param.kind is ParamKind.INTEGER)
+        elif param.kind is ParamKind.BOOLEAN:
+            found = [_Candidate(value, tuple(self._encode(f" {json.dumps(value)}")), range(0)) for value in (True, False)]
+        else:
+            said = {normal_form(word) for word in self._words}
+            choices = [choice for choice in param.choices if param.required or normal_form(choice) in said]
+            found = [_Candidate(choice, tuple(self._encode(_inside_quotes(choice))), range(0)) for choice in choices]
+        masked = any(MASK_MARK in word for word in self._words)
+        if masked or (param.required and (param.kind is ParamKind.TEXT or not found)):
+            mark = MASK_MARK if param.kind in (ParamKind.TEXT, ParamKind.CHOICE) else f' "{MASK_MARK}"'
+            found.append(_Candidate(None, tuple(self._encode(mark)), range(0), unheard=True))
+        return found
+
+    def _runs(self) -> list[_Candidate]:
+        out: list[_Candidate] = []
+        for start, first in enumerate(self._words):
+            opening = first.lstrip(_AROUND_WORDS) if MASK_MARK not in first else MASK_MARK
+            tokens: list[int] = []
+            for end in range(start, min(len(self._words), start + self._writer.limits.span_words)):
+                if end in self._taken:
+                    break
+                word = self._words[end] if end > start else opening
+                last = MASK_MARK if MASK_MARK in word else stripped(word)
+                lead = " " if end > start else ""
+                if last and (end > start or opening):
+                    run = [opening, *self._words[start + 1 : end], last] if end > start else [last]
+                    unheard = any(MASK_MARK in part for part in run)
+                    spelt = (*tokens, *self._encode(lead + _inside_quotes(last)))
+                    out.append(_Candidate(" ".join(run), spelt, range(start, end + 1), unheard))
+                tokens += self._encode(lead + _inside_quotes(word))
+        return out
+
+    def _numbers(self, whole: bool) -> list[_Candidate]:
+        found: list[tuple[range, float]] = []
+        for length in range(min(_LONGEST_NUMBER_WORDS, len(self._words)), 0, -1):
+            for start in range(len(self._words) - length + 1):
+                run = range(start, start + length)
+                if self._taken & set(run) or any(set(run) <= set(longer) for longer, _ in found):
+                    continue
+                value = spoken_number(" ".join(self._words[start : start + length]))
+                if value is not None and abs(value) <= _LARGEST_NUMBER:
+                    found.append((run, value))
+        values = [(run, int(value) if value.is_integer() else value) for run, value in sorted(found, key=lambda item: item[0].start)]
+        return [
+            _Candidate(value, tuple(self._encode(f" {json.dumps(value)}")), run)
+            for run, value in values
+            if isinstance(value, int) or not whole
+        ]
+
+    def _promising(self, candidates: list[_Candidate]) -> list[_Candidate]:
+        """Those that begin with one of the likeliest first words, and the bare mark."""
+        likely = self._context.next_logprobs
+        starts = {item.words.start: float(likely[item.tokens[0]]) for item in candidates if item.words}
+        kept = sorted(starts, key=lambda start: -starts[start])[: self._writer.limits.starts]
+        return [item for item in candidates if not item.words or item.words.start in kept]
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _inside_quotes(text: str) -> str:
+    return _quoted(text)[1:-1]
+
+
+def _starting_with(texts: Sequence[str], beginnings: tuple[str, ...]) -> IdArray:
+    return np.array([index for index, text in enumerate(texts) if text.startswith(beginnings)], dtype=np.int64)
+
+
+def _log_sum(logprobs: FloatArray | None, ids: IdArray) -> float:
+    assert logprobs is not None, "the score was asked for what comes next"
+    chosen = logprobs[ids]
+    top = float(chosen.max())
+    return top + math.log(float(np.exp(chosen - top).sum()))
+
+
+def _is_answer(text: str) -> bool:
+    parsed = grammar.parse(text)
+    if isinstance(parsed, Unparseable):
+        return parsed.fault is ParseFault.EMPTY and not text.strip()
+    return parsed == AnswerAction(text.strip())
+
+
+def _is_question(text: str) -> bool:
+    return grammar.parse(f"{grammar.PARDON} {text}") == PardonAction(" ".join(text.split()))
+
+
+def _parsable(action: Action) -> Action:
+    """The action, or a bare "Pardon?" where its text would read as something else or as nothing."""
+    try:
+        grammar.render(action)
+    except ValueError:
+        return PardonAction()
+    return action

@@ -1,0 +1,284 @@
+"""The words around the words: what the embedded policy reads besides the turn, and the examples that it is shown.
+
+Two kinds of example. *Exemplars* are utterances of each kind, compared with a turn by what the model makes of them
+(``models.exemplars``). *Worked calls* show how arguments are written; they stand in the prompt whose key/value cache is
+kept, so they cost nothing per turn. Both name the tools that come with voicegate; a tool without examples is known by its
+description.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from gate import grammar
+from gate.catalogue import ToolFacts
+from gate.evidence import DistanceVerdict, Modality, SpeakerVerdict
+from models.protocols import MASK_MARK, HeardSegment, PolicyInput
+
+ANSWER = "answer"
+SELF_TALK = "self_talk"
+SIDE_TALK = "side_talk"
+BYSTANDER = "bystander"
+
+OWNER_NEAR = (SpeakerVerdict.OWNER, DistanceVerdict.NEAR)
+OTHER_FAR = (SpeakerVerdict.OTHER, DistanceVerdict.FAR)
+OTHER_NEAR = (SpeakerVerdict.OTHER, DistanceVerdict.NEAR)
+OWNER_FAR = (SpeakerVerdict.OWNER, DistanceVerdict.FAR)
+
+_WHO = {
+    SpeakerVerdict.OWNER: "The owner",
+    SpeakerVerdict.OTHER: "Another person",
+    SpeakerVerdict.UNSURE: "Somebody",
+}
+_WHERE = {DistanceVerdict.NEAR: ", near", DistanceVerdict.FAR: ", far away", DistanceVerdict.UNSURE: ""}
+
+LISTEN_PROMPT = (
+    "<|im_start|>system\nYou are a voice assistant. You hear everything that is said near you: commands to you, questions "
+    "to you, people talking to themselves, people talking to each other. Say who the words are for and what should be "
+    "done.<|im_end|>\n<|im_start|>user\n"
+)
+
+ANSWER_PROMPT = (
+    "<|im_start|>system\nYou are a helpful voice assistant. Answer with one short sentence.<|im_end|>\n<|im_start|>user\n"
+)
+"""Before a question that was spoken to the assistant."""
+
+EXEMPLARS: dict[str, tuple[str, ...]] = {
+    "send_message": (
+        "Text Ben that I'm on my way.",
+        "Write to Laura that the keys are under the mat.",
+        "Send Mark a message saying happy birthday.",
+        "Let my boss know I'm sick today.",
+        "Message the neighbours that the water is off.",
+        "Tell Kim by text to bring her jacket.",
+        "Can you text Grandma that we landed safely?",
+        "Send a text to Ivan, I'm stuck in traffic.",
+    ),
+    "make_call": (
+        "Call the dentist.",
+        "Phone my uncle.",
+        "Could you ring Emma for me?",
+        "Dial the number of the hotel.",
+        "Please call Mr. Brown on his mobile.",
+        "Give the restaurant a call.",
+        "I want to call my wife.",
+        "Get Peter on the phone.",
+    ),
+    "schedule_event": (
+        "Add lunch with Eva to my calendar on Monday.",
+        "Schedule a haircut for next Thursday at five.",
+        "Put the team meeting in my diary at nine.",
+        "Set up a call with the lawyer tomorrow at two.",
+        "Plan a picnic for Sunday afternoon.",
+        "Create an event for the school concert on June third.",
+        "Make an appointment with the vet on Saturday morning.",
+        "Book a meeting about the budget for Wednesday.",
+    ),
+    "place_order": (
+        "Order a bag of rice.",
+        "Buy two tickets for the concert.",
+        "Get me a new toothbrush from the store.",
+        "Please order four bottles of milk.",
+        "I'd like to buy a pair of running shoes.",
+        "Order some Chinese food for dinner.",
+        "Purchase a birthday card online.",
+        "Buy six light bulbs.",
+    ),
+    "transfer_money": (
+        "Pay Julia 30 dollars.",
+        "Send my cousin fifty euros.",
+        "Transfer $200 to the plumber.",
+        "Wire three hundred pounds to Mr. Green.",
+        "Give Nick 15 dollars for the lunch.",
+        "Please pay the gardener eighty dollars.",
+        "Move a hundred dollars to Rita.",
+        "Send 75 euros to my roommate.",
+    ),
+    "unlock_door": (
+        "Unlock the cellar door.",
+        "Open the door lock of the balcony.",
+        "Please unlock the main entrance.",
+        "Can you unlock the car door?",
+        "Open up the shed door, please.",
+        "Unlock the apartment.",
+        "Let them in, unlock the gate.",
+        "Release the lock of the back entrance.",
+    ),
+    "control_device": (
+        "Turn on the radio.",
+        "Switch off the bedroom lamp.",
+        "Set the oven to 180 degrees.",
+        "Make the hallway lights brighter.",
+        "Close the blinds in the study.",
+        "Turn the volume down on the TV.",
+        "Could you start the vacuum cleaner?",
+        "Turn off the air conditioner.",
+    ),
+    "book_ride": (
+        "Book a taxi to the museum.",
+        "Get me a ride to the train station.",
+        "Call a cab to take me to Oak Avenue.",
+        "I need a car to the hospital at nine.",
+        "Order an Uber to the stadium.",
+        "Please get a taxi home.",
+        "Book a ride to my office tomorrow at eight.",
+        "Find me a ride downtown.",
+    ),
+    "delete_data": (
+        "Delete my old notes.",
+        "Erase all the voice recordings.",
+        "Remove the pictures from the party.",
+        "Clear my browsing history.",
+        "Delete the email from Frank.",
+        "Wipe the download folder.",
+        "Get rid of my old text messages.",
+        "Please delete the document about taxes.",
+    ),
+    "share_location": (
+        "Share my location with Leo.",
+        "Let Grandma see where I am for an hour.",
+        "Send my location to the driver.",
+        "Show Nora my position until tonight.",
+        "Share where I am with my running group.",
+        "Tell my husband my location.",
+        "Give Sam access to my location for the next two hours.",
+        "Let the team know my live location.",
+    ),
+    ANSWER: (
+        "What time is it in Tokyo?",
+        "How tall is Mount Everest?",
+        "Who was the first president?",
+        "How do planes fly?",
+        "What is the population of Japan?",
+        "Explain how a battery works.",
+        "When was the telephone invented?",
+        "Tell me what a haiku is.",
+        "What does ambiguous mean?",
+        "Is it going to rain tomorrow?",
+        "What is fifteen times twelve?",
+        "How far is it from London to Paris?",
+        "Can you tell me who Marie Curie was?",
+        "What is the difference between a frog and a toad?",
+        "Name the largest ocean.",
+        "Why do cats purr?",
+    ),
+    SELF_TALK: (
+        "Where did I leave my glasses?",
+        "I should go to bed.",
+        "Okay, what was next on my list?",
+        "I must not forget the milk.",
+        "Hmm, that does not look right.",
+        "Oh no, I'm late again.",
+        "So, first the onions, then the garlic.",
+        "Why did I come into this room?",
+        "Did I turn off the oven?",
+        "I should call Mom more often.",
+        "I guess I could order something to eat.",
+        "Maybe I should sell the car.",
+        "Now, what was I looking for?",
+        "Next, send the report, then lunch.",
+        "Why is this thing not working?",
+        "I think I paid that bill already.",
+    ),
+    SIDE_TALK: (
+        "Mom, dinner was great, thank you.",
+        "Did you see the game last night?",
+        "He said he would be there at eight.",
+        "Yes, I saw that movie too.",
+        "Ben, are you coming with us?",
+        "No, we can't go on Saturday, the kids have school.",
+        "How is your new job, Lisa?",
+        "She never called me back, can you believe it?",
+        "Could you get the door, please, Jack?",
+        "We booked a table for seven.",
+        "Will you text me when you're home?",
+        "Dad, please turn the music down.",
+        "I told her to delete the file.",
+        "What do you want for dinner, sweetheart?",
+        "You owe me twenty dollars, remember?",
+        "Anyway, the meeting was moved to Friday.",
+    ),
+}
+"""Utterances of each kind, as a recogniser writes them. All are by the owner and near."""
+
+_WORKED_CALLS: tuple[tuple[str, str, dict[str, object]], ...] = (
+    ("Text Ben that I'm on my way.", "send_message", {"recipient": "Ben", "body": "I'm on my way"}),
+    ("Give the restaurant a call.", "make_call", {"contact": "the restaurant"}),
+    (
+        "Put lunch with Eva in my calendar on Monday at noon.",
+        "schedule_event",
+        {"title": "lunch with Eva", "when": "Monday at noon"},
+    ),
+    ("Please order four bottles of milk.", "place_order", {"item": "bottles of milk", "quantity": 4}),
+    ("Pay my cousin fifty euros.", "transfer_money", {"recipient": "my cousin", "amount": 50, "currency": "euros"}),
+    (f"Transfer $200 to {MASK_MARK}.", "transfer_money", {"recipient": MASK_MARK}),
+    ("Unlock the cellar door.", "unlock_door", {"door": "cellar door"}),
+    ("Set the oven to 180 degrees.", "control_device", {"device": "oven", "action": "set", "value": "180 degrees"}),
+    ("Switch off the bedroom lamp.", "control_device", {"device": "bedroom lamp", "action": "turn_off"}),
+    ("Get me a ride to the museum.", "book_ride", {"destination": "the museum"}),
+    (f"Erase {MASK_MARK} please.", "delete_data", {"target": MASK_MARK}),
+    ("Let Nora see where I am until tonight.", "share_location", {"recipient": "Nora", "duration": "until tonight"}),
+    (f"Write to Laura that {MASK_MARK} mat.", "send_message", {"recipient": "Laura", "body": MASK_MARK}),
+)
+
+
+def call_prompt(tools: Sequence[ToolFacts]) -> str:
+    """The action contract, the tool inventory and worked calls of tools in it; a turn follows."""
+    known = {tool.name: tool for tool in tools}
+    lines = [
+        "You are a voice assistant. For each thing that you hear, write exactly one action:",
+        f"{grammar.MUTE} when it is not for you; an answer when it is a question;",
+        f"{grammar.TOOL_OPEN}"
+        '{"name": name, "params": {...}}'
+        f"{grammar.TOOL_CLOSE} when it is a command. Copy each value from what was said. "
+        f"Words that could not be heard are written {MASK_MARK}.",
+        "",
+        "Tools:",
+        *(f"{tool.name}({', '.join(param.name for param in tool.params)}): {tool.description}" for tool in tools),
+        "",
+    ]
+    for said, name, params in _WORKED_CALLS:
+        if name in known and all(known[name].param(param) for param in params):
+            call = json.dumps({"name": name, "params": params}, ensure_ascii=False)
+            lines.append(f"{spoken(said, *OWNER_NEAR)}\nAction: {grammar.TOOL_OPEN}{call}{grammar.TOOL_CLOSE}\n")
+    return "\n".join(lines) + "\n"
+
+
+def spoken(text: str, speaker: SpeakerVerdict, distance: DistanceVerdict) -> str:
+    """What was said, with the ears' verdicts: 'The owner says, near: "Call Ben."'"""
+    return f'{lead(speaker, distance)}{text}"'
+
+
+def lead(speaker: SpeakerVerdict, distance: DistanceVerdict) -> str:
+    """What stands before the words: the ears' verdicts and an opening quotation mark."""
+    return f'{_WHO[speaker]} says{_WHERE[distance]}: "'
+
+
+def verdicts(turn: PolicyInput) -> tuple[SpeakerVerdict, DistanceVerdict]:
+    """Who spoke and how near. Whoever types is the operator, and sits before the machine."""
+    if turn.modality is Modality.TEXT:
+        return OWNER_NEAR
+    return turn.segment.speaker, turn.segment.distance
+
+
+def words_of(segment: HeardSegment) -> str:
+    """The words of a segment, joined by single spaces."""
+    return " ".join(word.text for word in segment.words)
+
+
+def dialogue(segments: Sequence[HeardSegment]) -> str:
+    """The segments as labelled lines. The first voice is the first speaker; consecutive lines of one voice are joined."""
+    order: list[SpeakerVerdict] = []
+    lines: list[tuple[str, list[str]]] = []
+    for segment in segments:
+        if segment.speaker is not SpeakerVerdict.UNSURE and segment.speaker not in order:
+            order.append(segment.speaker)
+        label = "Unknown speaker"
+        if segment.speaker in order:
+            label = ("First speaker", "Second speaker")[order.index(segment.speaker)]
+        if lines and lines[-1][0] == label:
+            lines[-1][1].append(words_of(segment))
+        else:
+            lines.append((label, [words_of(segment)]))
+    return "\n".join(f"{label}: {' '.join(parts)}" for label, parts in lines)
