@@ -18,7 +18,7 @@ from agent.settings import Settings, SettingsError, data_folder
 from agent.sources import Description, Source
 from agent.turn_work import DistanceThresholds, SessionBox, TurnWork
 from agent.turns import TurnDetector
-from agent.vad import WebRtcVad
+from agent.vad import make_vad
 from gate.grants import GrantLedger
 from models.components import UnknownComponentError, load_policy, load_speaker
 from models.protocols import Policy, SpeakerThresholds
@@ -220,7 +220,7 @@ def make_session(
         )  # fmt: skip
 
     loop = Loop(
-        source=source, vad=WebRtcVad(settings.turns.vad_mode), turns=TurnDetector(turn_settings), clock=clock,
+        source=source, vad=make_vad(settings.turns.vad_mode), turns=TurnDetector(turn_settings), clock=clock,
         worker=make_worker(pace, clock), log=log, work=work, live=live, on_open=opened, on_close=executor.aclose,
     )  # fmt: skip
     return loop

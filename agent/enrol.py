@@ -21,7 +21,7 @@ from agent.settings import Settings
 from agent.source_file import FileSource
 from agent.sources import Source, SourceGap
 from agent.turn_work import DistanceThresholds
-from agent.vad import Vad, WebRtcVad
+from agent.vad import Vad, make_vad
 from gate.evidence import SpeakerVerdict
 from gate.span import SAMPLE_RATE_HZ, Span
 from models.protocols import Audio, Embedding, SpeakerThresholds
@@ -150,7 +150,7 @@ async def reference_from_files(files: Sequence[Path], parts: Parts, settings: Se
 
 
 def _check(audio: Audio, parts: Parts, settings: Settings) -> ClipReport:
-    vad = WebRtcVad(settings.turns.vad_mode)
+    vad = make_vad(settings.turns.vad_mode)
     return check_clip(audio, vad, parts.ears, parts.speaker_thresholds, parts.distance_thresholds)
 
 

@@ -39,7 +39,10 @@ _BAD_PASSWORD = 134
 _NOT_AUTHORIZED = 135
 _TAKEN_OVER = 142
 _FIRST_FAILURE = 128
+_UNSPECIFIED = 128
 """Reason codes of MQTT 5; paho translates those of 3.1.1."""
+_TIMED_OUT = "Operation timed out"
+"""aiomqtt's only mark of a limit that passed."""
 
 _wire_log = logging.getLogger("agent.mqtt.wire")
 _wire_log.setLevel(logging.CRITICAL)  # what matters of it is said once, by the sink
@@ -60,8 +63,11 @@ class Trouble(StrEnum):
     """A file or a variable with our password or certificate cannot be read."""
     TAKEN_OVER = "taken_over"
     """Another client has connected with our id."""
+    HUNG_UP = "hung_up"
+    """The other end closed the connection without a reason: it ended, or, with brokers that do not say so (MQTT 3.1.1,
+    mosquitto before 2.1), another client has connected with our id."""
     LOST = "lost"
-    """The connection broke, or the broker stopped answering on it."""
+    """The broker ended the connection with a reason, or stopped answering on it."""
 
 
 class BrokerError(Exception):
@@ -155,20 +161,23 @@ class _AiomqttConnection:
     """An open connection."""
 
     def __init__(self, client: aiomqtt.Client, settings: MqttSettings) -> None:
+        import aiomqtt
+
         self._client = client
         self._settings = settings
+        self._errors = (aiomqtt.MqttError, OSError)
 
     async def subscribe(self, topic: str) -> bool:
         try:
             granted = await self._client.subscribe(topic, qos=0, timeout=ACK_LIMIT_S)
-        except Exception as error:
+        except self._errors as error:
             raise _lost(error, self._settings) from error
         return all((code if isinstance(code, int) else code.value) < _FIRST_FAILURE for code in granted)
 
     async def publish(self, topic: str, payload: str, *, retain: bool) -> None:
         try:
             await self._client.publish(topic, payload, qos=1, retain=retain, timeout=ACK_LIMIT_S)
-        except Exception as error:
+        except self._errors as error:
             raise _lost(error, self._settings) from error
 
     async def messages(self) -> AsyncIterator[Inbound]:
@@ -176,7 +185,7 @@ class _AiomqttConnection:
             async for message in self._client.messages:
                 payload = message.payload if isinstance(message.payload, bytes) else str(message.payload).encode()
                 yield Inbound(str(message.topic), payload, bool(message.retain), message.qos)
-        except Exception as error:
+        except self._errors as error:
             raise _lost(error, self._settings) from error
 
     async def close(self) -> None:
@@ -185,6 +194,7 @@ class _AiomqttConnection:
 
 def _make_client(settings: MqttSettings, will: tuple[str, str] | None) -> aiomqtt.Client:
     import aiomqtt
+    from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
 
@@ -207,7 +217,7 @@ def _make_client(settings: MqttSettings, will: tuple[str, str] | None) -> aiomqt
         protocol=aiomqtt.ProtocolVersion.V5 if version_5 else aiomqtt.ProtocolVersion.V311,
         # Nothing may wait for us at the broker: a command sent while we were away must not arrive later.
         clean_session=None if version_5 else True,
-        clean_start=True,
+        clean_start=True if version_5 else MQTT_CLEAN_START_FIRST_ONLY,
         properties=properties,
         will=None if will is None else aiomqtt.Will(will[0], will[1], qos=1, retain=True),
         tls_context=context,
@@ -227,15 +237,19 @@ def _paho(client: aiomqtt.Client) -> paho.Client:
 
 async def _abandon(client: aiomqtt.Client, entering: asyncio.Future[aiomqtt.Client]) -> None:
     """Leave a connection that is being opened."""
-    if entering.done() or _paho(client).socket() is not None:
-        entering.cancel()
-        await asyncio.wait({entering})
-        await _hang_up(client)
-        return
-    # The thread is still dialling and cannot be stopped. It hangs up by itself when nobody wants its connection.
-    _paho(client).on_socket_open = lambda dialled, userdata, sock: sock.close()
+    dialled = _paho(client)
+    if not entering.done() and dialled.socket() is None:
+        # The thread is still dialling and cannot be stopped: it shall drop what it gets, and tell no event loop.
+        dialled.on_socket_register_write = None
+        dialled.on_socket_close = None
+        dialled.on_socket_open = _drop
     entering.cancel()
     await asyncio.wait({entering})
+    await _hang_up(client)
+
+
+def _drop(dialled: paho.Client, userdata: object, dropped: paho.SocketLike) -> None:
+    dropped.close()
 
 
 async def _hang_up(client: aiomqtt.Client) -> None:
@@ -248,9 +262,9 @@ async def _hang_up(client: aiomqtt.Client) -> None:
         return
     # Our goodbye could not be written: the broker reads nothing.
     open_socket = dialled.socket()
-    if open_socket is not None:
+    if isinstance(open_socket, socket.socket):
         with contextlib.suppress(OSError):
-            open_socket.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+            open_socket.shutdown(socket.SHUT_RDWR)
     await _is_hung_up(dialled)
 
 
@@ -279,66 +293,58 @@ def _need_watchable_sockets() -> None:
 
 def _explain(error: Exception, settings: MqttSettings, closed_by_broker: bool) -> BrokerError:
     """Why a connection could not be opened."""
-    import aiomqtt
-
-    # aiomqtt turns socket errors into text; what they were stands in the context.
-    cause = error.__context__ if isinstance(error, aiomqtt.MqttError) and error.__context__ is not None else error
     code = _code(error)
     if code is not None:
         return _refused(code, error, settings)
+    if str(error) == _TIMED_OUT:
+        if closed_by_broker:
+            text = "the broker hung up without an answer" + ("; does it want TLS?" if settings.tls is None else "")
+            return BrokerError(Trouble.TLS if settings.tls is None else Trouble.UNREACHABLE, text)
+        text = f"something listens there but does not answer as a broker within {ANSWER_LIMIT_S:g} s"
+        return BrokerError(Trouble.UNREACHABLE, text)
+    # aiomqtt turns the socket's errors into text; what they were stands in the context.
+    cause = error if isinstance(error, ValueError) else error.__context__
     match cause:
         case ssl.SSLCertVerificationError():
             why = cause.verify_message or cause.reason or "not trusted"
             return BrokerError(Trouble.TLS, f"the broker's certificate is not accepted: {why}")
         case ssl.SSLError():
-            return BrokerError(Trouble.TLS, f"TLS failed: {cause.reason or cause}; is {settings.address} a TLS port?")
+            return BrokerError(Trouble.TLS, f"TLS failed ({cause.reason or cause}); is that a TLS port?")
         case ConnectionResetError() | BrokenPipeError() if settings.tls is not None:
-            return BrokerError(Trouble.TLS, f"the broker broke TLS off; is {settings.address} a TLS port?")
+            return BrokerError(Trouble.TLS, "the broker broke TLS off; is that a TLS port?")
         case socket.gaierror():
             return BrokerError(Trouble.UNREACHABLE, f"the name {settings.host!r} is not known ({cause.strerror})")
-        case TimeoutError() if not isinstance(error, aiomqtt.MqttError) or error.args != ("Operation timed out",):
+        case TimeoutError():
             return BrokerError(Trouble.UNREACHABLE, f"no answer within {SOCKET_LIMIT_S:g} s")
-        case OSError() if not isinstance(cause, TimeoutError):
-            return BrokerError(Trouble.UNREACHABLE, f"cannot be reached ({cause.strerror or cause})")
-        case ValueError():
-            return BrokerError(Trouble.SETTINGS, f"the settings do not make a connection ({cause})")
-    if closed_by_broker:
-        text = "the broker hung up without an answer" + ("; does it want TLS?" if settings.tls is None else "")
-        return BrokerError(Trouble.TLS if settings.tls is None else Trouble.LOST, text)
-    return BrokerError(
-        Trouble.UNREACHABLE,
-        f"something accepts connections but does not answer as a broker within {ANSWER_LIMIT_S:g} s",
-    )
+        case OSError():
+            return BrokerError(Trouble.UNREACHABLE, f"it cannot be reached ({cause.strerror or cause})")
+        case _:
+            return BrokerError(Trouble.SETTINGS, f"no connection can be made from these settings ({cause or error})")
 
 
 def _refused(code: int, error: Exception, settings: MqttSettings) -> BrokerError:
-    match code:
-        case 134 | 135:
-            who = "without a user name" if settings.username is None else f"with the user name {settings.username!r}"
-            return BrokerError(Trouble.REFUSED, f"the broker refuses us {who}: wrong name or password, or no right")
-        case 132:
-            other = "3.1.1" if settings.protocol == "5" else "5"
-            return BrokerError(
-                Trouble.PROTOCOL, f'the broker does not speak MQTT {settings.protocol}; try protocol = "{other}"'
-            )
-        case 133:
-            return BrokerError(Trouble.REFUSED, f"the broker does not take the client id {settings.client_id!r}")
-        case _:
-            return BrokerError(Trouble.REFUSED, f"the broker refuses the connection ({error})")
+    if code in (_BAD_PASSWORD, _NOT_AUTHORIZED):
+        who = "without a user name" if settings.username is None else f"with the user name {settings.username!r}"
+        return BrokerError(Trouble.REFUSED, f"the broker refuses us {who}: wrong name or password, or no right")
+    if code == _UNSUPPORTED_PROTOCOL:
+        other = "3.1.1" if settings.protocol == "5" else "5"
+        text = f'the broker does not speak MQTT {settings.protocol}; try protocol = "{other}"'
+        return BrokerError(Trouble.PROTOCOL, text)
+    if code == _BAD_CLIENT_ID:
+        return BrokerError(Trouble.REFUSED, f"the broker does not take the client id {settings.client_id!r}")
+    return BrokerError(Trouble.REFUSED, f"the broker refuses the connection ({error})")
 
 
 def _lost(error: Exception, settings: MqttSettings) -> BrokerError:
     """Why a connection that was open is not any more."""
     code = _code(error) or _code(error.__cause__)
     if code == _TAKEN_OVER:
-        return BrokerError(
-            Trouble.TAKEN_OVER, f"another client has connected as {settings.client_id!r}; each gate needs its own id"
-        )
-    if code is not None and code >= _FIRST_FAILURE:
+        return BrokerError(Trouble.TAKEN_OVER, f"another client has connected as {settings.client_id!r}")
+    if code is not None and code > _UNSPECIFIED:
         return BrokerError(Trouble.LOST, f"the broker ended the connection ({error.__cause__ or error})")
-    if str(error) == "Operation timed out":
+    if str(error) == _TIMED_OUT:
         return BrokerError(Trouble.LOST, f"the broker did not acknowledge within {ACK_LIMIT_S:g} s")
-    return BrokerError(Trouble.LOST, "the connection was lost")
+    return BrokerError(Trouble.HUNG_UP, "the broker hung up")
 
 
 def _code(error: BaseException | None) -> int | None:

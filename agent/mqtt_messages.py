@@ -128,7 +128,11 @@ def event_message(
 
 
 def decision_fields(event: events.Decided, *, unix_s: float, transcripts: bool) -> dict[str, object]:
-    """A decision in brief, for the retained topic; ``outcome`` is added once the call has ended."""
+    """A decision in brief, for the retained topic; ``outcome`` is filled in once the call has ended.
+
+    Raises:
+        ValueError: when it holds something that JSON cannot.
+    """
     brief: dict[str, object] = {
         "id": event_id(event),
         "unix_s": round(unix_s, 3),
@@ -146,10 +150,15 @@ def decision_fields(event: events.Decided, *, unix_s: float, transcripts: bool) 
         "latency_s": round(event.timing.latency_s, 3),
     }
     if transcripts:
-        brief |= {"transcript": event.evidence.transcript, "params": event.params, "answer": event.answer}
+        brief |= event.model_dump(mode="json", include={"params", "answer"})
+        brief["transcript"] = event.evidence.transcript
     return brief
 
 
 def as_json(value: dict[str, object]) -> str:
-    """Compact JSON; names and words stay readable."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
+    """Compact JSON in ASCII, so that no text, however broken, fails on its way to UTF-8.
+
+    Raises:
+        ValueError: when a number is not finite.
+    """
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

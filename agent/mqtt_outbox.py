@@ -73,10 +73,16 @@ class Outbox:
         self._untold += 1
         return False
 
-    def take(self) -> Waiting | None:
-        """The oldest event, taken out; None when there is none. Give it back if it could not be sent."""
-        queue = min((queue for queue in self._by_weight if queue), key=lambda queue: queue[0].order, default=None)
-        return None if queue is None else queue.popleft()
+    def take(self) -> Waiting:
+        """The oldest event, taken out. Give it back if it could not be sent.
+
+        Raises:
+            IndexError: when there is none.
+        """
+        waiting = [queue for queue in self._by_weight if queue]
+        if not waiting:
+            raise IndexError("the queue is empty")
+        return min(waiting, key=lambda queue: queue[0].order).popleft()
 
     def give_back(self, waiting: Waiting) -> None:
         """Put an event that could not be sent back to where it was. It may stand above the limit until the next put."""

@@ -126,9 +126,7 @@ class MqttSettings:
         if self.port is not None and not 1 <= self.port <= 65_535:
             raise MqttSettingsError(f"[mqtt] port {self.port} is not between 1 and 65535")
         if not _CLIENT_ID_RE.fullmatch(self.client_id):
-            raise MqttSettingsError(
-                f"[mqtt] client_id {self.client_id!r} must be 1 to 64 letters, digits, '_' or '-'"
-            )
+            raise MqttSettingsError(f"[mqtt] client_id {self.client_id!r} must be 1 to 64 letters, digits, '_' or '-'")
         _check_topic("base_topic", self.topic)
         _check_topic("discovery_prefix", self.discovery_prefix)
         if self.password_file is not None and self.password_env is not None:

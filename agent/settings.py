@@ -39,13 +39,13 @@ class SourceSection(_Section):
 class TurnsSection(_Section):
     """How turns are cut; milliseconds are multiples of 20."""
 
-    vad_mode: Literal[0, 1, 2, 3] = 2
+    vad_mode: Literal[0, 1, 2, 3] = 1
     """webrtcvad's aggressiveness."""
     pre_roll_ms: int = 300
     min_speech_ms: int = 160
     provisional_pause_ms: int = 200
     hangover_ms: int = 600
-    tail_ms: int = 160
+    tail_ms: int = 200
     max_turn_s: float = 15.0
 
     def turn_settings(self) -> TurnSettings:

@@ -127,6 +127,13 @@ def list_devices(sounddevice: Any = None) -> tuple[InputDevice, ...]:
         raise SourceError(ErrorCode.DEVICE_FAILED, f"the list of audio devices cannot be read: {error}") from error
 
 
+def format_devices(devices: tuple[InputDevice, ...]) -> str:
+    """A list of devices for a person, one a line."""
+    if not devices:
+        return "no input device: plug in a microphone; recordings and pipes work without one"
+    return "\n".join(map(str, devices))
+
+
 def find_device(devices: tuple[InputDevice, ...], wanted: int | str | None) -> InputDevice:
     """Pick one input device.
 
@@ -297,17 +304,17 @@ class MicrophoneSource:
     by name.
 
     Args:
-        clock: tells when blocks came and times the retries. ``now_s`` is called from the driver's thread.
         device: index, part of the name, or None for the default; see ``find_device``.
+        clock: tells when blocks came and times the retries. ``now_s`` is called from the driver's thread.
         channel: listen to this native channel only, counted from 0.
         sounddevice: the module to use; None imports it.
     """
 
     def __init__(
         self,
-        clock: Clock,
         device: int | str | None = None,
         *,
+        clock: Clock,
         channel: int | None = None,
         sounddevice: Any = None,
     ) -> None:

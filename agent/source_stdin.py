@@ -130,7 +130,7 @@ class StdinSource:
 
     def __init__(
         self,
-        sample_format: SampleFormat = SampleFormat.S16LE,
+        sample_format: SampleFormat | str = SampleFormat.S16LE,
         rate_hz: int = 16_000,
         channels: int = 1,
         *,
@@ -144,7 +144,11 @@ class StdinSource:
         if channel is not None and not 0 <= channel < channels:
             message = f"no channel {channel}; the stream has {channels}, counted from 0"
             raise SourceError(ErrorCode.NO_SUCH_CHANNEL, message)
-        self._dtype = sample_format.dtype
+        try:
+            self._dtype = SampleFormat(sample_format).dtype
+        except ValueError as error:
+            message = f"sample format is {sample_format!r}; it must be one of {', '.join(SampleFormat)}"
+            raise SourceError(ErrorCode.BAD_OPTION, message) from error
         self._channels = channels
         self._descriptor = descriptor
         self._reader: _Reader | None = None
@@ -153,7 +157,7 @@ class StdinSource:
         self._describe: Description = {
             "kind": "stdin",
             "name": "standard input",
-            "sample_format": sample_format.value,
+            "sample_format": str(sample_format),
             "native_rate_hz": rate_hz,
             "channels": channels,
             "channel_rule": self._mixer.choice.rule,

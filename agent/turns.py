@@ -40,9 +40,9 @@ from gate.span import SAMPLE_RATE_HZ, Span
 class TurnSettings:
     """How turns are cut. All lengths are whole frames of 20 ms.
 
-    The defaults rest on 246 real clips (48 spoken commands, 48 coffee orders, 30 read sentences, 120 spoken digits) laid
-    1.5 s apart over pink noise at -65 dBFS and scored by ``agent.vad.make_vad``: no clip lost, no sample of any first
-    or last 200 ms lost.
+    The defaults rest on 246 real clips (48 spoken commands, 48 coffee orders, 30 read sentences, 120 spoken digits),
+    laid 1.5 s apart over pink noise at -65 dBFS and scored by ``agent.vad.make_vad``: no clip lost, no sample of any
+    first or last 200 ms lost.
 
     ==============================  ======  ======  ======
     hangover                        400 ms  600 ms  800 ms
@@ -750,7 +750,7 @@ class TurnDetector:
     def _reject(self, turn: _Turn, events: list[TurnEvent]) -> None:
         """Too little speech. The pieces go back to the ring: the next turn's pre-roll may still need them."""
         for piece in turn.pieces:
-            piece.rejected = not piece.lost and turn.trigger_sample <= piece.start_sample < turn.speech_end_sample
+            piece.rejected = turn.trigger_sample <= piece.start_sample < turn.speech_end_sample
         self._turn = None
         self._ring.extend(turn.pieces)
         self._earliest_start = max(self._earliest_start, self._gap_end or 0)

@@ -21,7 +21,7 @@ from gate.actions import (
     Unparseable,
 )
 from gate.catalogue import CallFault, Catalogue, ParamFacts, ParamKind, Risk, ToolCall, ToolFacts
-from gate.evidence import DistanceVerdict, Evidence, Modality, SpeakerVerdict, Word
+from gate.evidence import DamageStretch, DistanceVerdict, Evidence, Modality, SpeakerVerdict, Word
 from gate.grants import Grant, _mint
 from gate.grounding import ground_choice, ground_number, ground_text
 from gate.phrasing import is_question_about_state
@@ -200,6 +200,7 @@ class _Case:
         evidence = self.evidence
         if not evidence.words:
             return self.pardon(Reason.MISHEARD, _RETRY, "a call without a single heard word", call)
+        carried = False
         for facts in tool.params:
             if facts.name not in call.params or call.params[facts.name] is None:
                 continue
@@ -210,17 +211,17 @@ class _Case:
                 # Said in other words, or covered by the damage and guessed: nobody can tell.
                 return self._ask(Reason.ARGUMENT_MASKED, facts, call, f"{facts.name} may lie under damage")
             for word in carriers:
-                for stretch in evidence.damage or ():
-                    reach = self.thresholds.mask_reach_samples
-                    if (
-                        stretch.span.start_sample - reach < word.span.end_sample
-                        and word.span.start_sample < stretch.span.end_sample + reach
-                    ):
-                        where = f"{stretch.kind} at {stretch.span.start_s:.2f}-{stretch.span.end_s:.2f} s"
-                        return self._ask(Reason.ARGUMENT_MASKED, facts, call, where)
+                carried = True
+                if (stretch := self._damage_at(word)) is not None:
+                    return self._ask(Reason.ARGUMENT_MASKED, facts, call, _where(stretch))
                 if not _at_least(word.probability, demands.word_probability_at_least):
-                    detail = f"{word.text!r} heard with probability {word.probability:.2f}"
-                    return self._ask(Reason.ARGUMENT_UNCLEAR, facts, call, detail)
+                    return self._ask(Reason.ARGUMENT_UNCLEAR, facts, call, _how_heard(word))
+        # A call that no argument ties to certain words rests on all of them.
+        for word in () if carried else evidence.words:
+            if (stretch := self._damage_at(word)) is not None:
+                return self.pardon(Reason.COMMAND_DAMAGED, _RETRY, _where(stretch), call)
+            if not _at_least(word.probability, demands.word_probability_at_least):
+                return self.pardon(Reason.MISHEARD, _RETRY, _how_heard(word), call)
         if evidence.modality is Modality.TEXT:
             return None
         if evidence.damage is None:
@@ -229,8 +230,18 @@ class _Case:
             return None
         for stretch in evidence.damage:
             if stretch.span.overlap(evidence.span):
-                where = f"{stretch.kind} at {stretch.span.start_s:.2f}-{stretch.span.end_s:.2f} s"
-                return self.pardon(Reason.COMMAND_DAMAGED, _RETRY, where, call)
+                return self.pardon(Reason.COMMAND_DAMAGED, _RETRY, _where(stretch), call)
+        return None
+
+    def _damage_at(self, word: Word) -> DamageStretch | None:
+        """The damage on a word or within reach of it, or None."""
+        reach = self.thresholds.mask_reach_samples
+        for stretch in self.evidence.damage or ():
+            if (
+                stretch.span.start_sample - reach < word.span.end_sample
+                and word.span.start_sample < stretch.span.end_sample + reach
+            ):
+                return stretch
         return None
 
     def _ask(self, reason: Reason, facts: ParamFacts, call: ToolCall, detail: str) -> Decision:
@@ -262,6 +273,14 @@ class _Case:
         return None
 
 
+def _where(stretch: DamageStretch) -> str:
+    return f"{stretch.kind} at {stretch.span.start_s:.2f}-{stretch.span.end_s:.2f} s"
+
+
+def _how_heard(word: Word) -> str:
+    return f"{word.text!r} heard with probability {word.probability:.2f}"
+
+
 def _first_found(runs: Iterable[tuple[Word, ...] | None]) -> tuple[Word, ...] | None:
     return next((run for run in runs if run is not None), None)
 
@@ -290,9 +309,10 @@ def decide(
         failure = proposal.failure or Reason.POLICY_FAILED
         return _after_failure(case, failure)
     parsed = proposal.parsed
-    if isinstance(parsed, MuteAction):
-        return case.mute(Reason.NOT_ADDRESSED)
     stranger = case.stranger()
+    if isinstance(parsed, MuteAction):
+        # A policy that mutes a stranger only agrees with the veto; the veto is the better explanation.
+        return case.mute(*(stranger or (Reason.NOT_ADDRESSED, "")))
     if stranger is not None and not (session.question and isinstance(parsed, AnswerAction | PardonAction)):
         return case.mute(*stranger, call=parsed.call if isinstance(parsed, ToolAction) else None)
     match parsed:

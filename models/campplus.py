@@ -1,10 +1,10 @@
 """CAM++, a speaker network, in torch: used to export it, never by the live loop.
 
-Wang et al., "CAM++: A fast and efficient network for speaker verification using context-aware masking", Interspeech 2023.
-A small 2-D convolutional front end (FCM) is followed by a densely connected TDNN (D-TDNN) whose every layer is scaled by a
-mask computed from the utterance's mean and the mean of its own two-second segment; then mean and standard deviation over
-time, and one affine layer. The sizes are those of 3D-Speaker's 200k-speaker Chinese and English model; parameters carry
-the names of its published checkpoint.
+Wang et al., "CAM++: A fast and efficient network for speaker verification using context-aware masking", Interspeech
+2023. A small 2-D convolutional front end (FCM) is followed by a densely connected TDNN (D-TDNN) whose every layer
+is scaled by a mask computed from the utterance's mean and the mean of its own two-second segment; then mean and
+standard deviation over time, and one affine layer. The sizes are those of 3D-Speaker's 200k-speaker Chinese and
+English model; parameters carry the names of its published checkpoint.
 
 Shapes: ``T`` frames of 80 mel bins at 100 Hz in, ``F = ceil(T / 2)`` frames at 50 Hz inside.
 """
@@ -20,6 +20,8 @@ from torch.nn import functional
 
 MEL_BINS: Final = 80
 EMBEDDING_WIDTH: Final = 192
+NORM_EPSILON: Final = 1e-5
+"""Added to the variance in batch normalisation."""
 TRUNK_WIDTH: Final = 512
 """Channels of the frame-level features before pooling."""
 
@@ -121,7 +123,8 @@ class _Residual(nn.Module):
         self.shortcut = nn.Sequential()
         if halve:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(_FRONT_CHANNELS, _FRONT_CHANNELS, 1, stride=stride, bias=False), nn.BatchNorm2d(_FRONT_CHANNELS)
+                nn.Conv2d(_FRONT_CHANNELS, _FRONT_CHANNELS, 1, stride=stride, bias=False),
+                nn.BatchNorm2d(_FRONT_CHANNELS),
             )
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -187,12 +190,16 @@ class _MaskedConvolution(nn.Module):
 
 
 def _segment_means(hidden: Tensor) -> Tensor:
-    """Mean of each 100-frame segment, the last one over what it has: ``(batch, channels, F)`` to ``(.., ceil(F / 100))``."""
+    """Mean of each 100-frame segment, the last one over what it has.
+
+    ``(batch, channels, F)`` to ``(batch, channels, ceil(F / 100))``.
+    """
     frames = hidden.shape[-1]
     segments = (frames + _SEGMENT_FRAMES - 1) // _SEGMENT_FRAMES
     padding = (0, segments * _SEGMENT_FRAMES - frames)
-    ones = functional.pad(torch.ones_like(hidden[:1, :1]), padding).unflatten(-1, (-1, _SEGMENT_FRAMES)).sum(-1)
-    return functional.pad(hidden, padding).unflatten(-1, (-1, _SEGMENT_FRAMES)).sum(-1) / ones
+    by_segment = (-1, _SEGMENT_FRAMES)
+    counts = torch.unflatten(functional.pad(torch.ones_like(hidden[:1, :1]), padding), -1, by_segment).sum(-1)
+    return torch.unflatten(functional.pad(hidden, padding), -1, by_segment).sum(-1) / counts
 
 
 class _Transition(nn.Module):
@@ -214,7 +221,9 @@ class _Embedding(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.linear = nn.Conv1d(width, EMBEDDING_WIDTH, 1, bias=False)
-        self.nonlinear = nn.Sequential(OrderedDict(batchnorm=nn.BatchNorm1d(EMBEDDING_WIDTH, affine=False)))
+        self.nonlinear = nn.Sequential(
+            OrderedDict(batchnorm=nn.BatchNorm1d(EMBEDDING_WIDTH, eps=NORM_EPSILON, affine=False))
+        )
 
     def forward(self, statistics: Tensor) -> Tensor:
         out: Tensor = self.nonlinear(self.linear(statistics.unsqueeze(-1)).squeeze(-1))

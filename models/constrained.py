@@ -191,18 +191,22 @@ class ActionWriter:
 
     # A call -------------------------------------------------------------------------------------------------------
 
-    def call(self, context: Context, tool: ToolFacts, words: Sequence[str]) -> Draft:
+    def call(
+        self, context: Context, tool: ToolFacts, words: Sequence[str], unread: Sequence[int] = ()
+    ) -> Draft:
         """Fill a tool's arguments from the words.
 
         Args:
-            context: read up to where the action begins; it is left further on.
+            context: read up to ``unread``; it is left further on.
             tool: the tool.
             words: the words heard, ``MASK_MARK`` where some were not.
+            unread: tokens up to where the action begins, to be read in one pass with the call's opening.
 
         Raises:
             ContextFullError: when the context has no room.
         """
-        filling = _Filling(self, context, words, f'{grammar.TOOL_OPEN}{{"name": {_quoted(tool.name)}, "params": {{')
+        opening = f'{grammar.TOOL_OPEN}{{"name": {_quoted(tool.name)}, "params": {{'
+        filling = _Filling(self, context, words, [*unread, *self.runtime.encode(opening)])
         complete = 0.0
         for index, param in enumerate(tool.params):
             if not param.required:
@@ -279,13 +283,13 @@ class ActionWriter:
 class _Filling:
     """One call in the making: what was read, what is forced but unread, and which words are taken."""
 
-    def __init__(self, writer: ActionWriter, context: Context, words: Sequence[str], opening: str) -> None:
+    def __init__(self, writer: ActionWriter, context: Context, words: Sequence[str], unread: list[int]) -> None:
         self._writer = writer
         self._encode = writer.runtime.encode
         self._context = context
         self._words = words
         self._taken: set[int] = set()
-        self._unread: list[int] = self._encode(opening)
+        self._unread = unread
         self._ending = ""
         self.params: dict[str, JsonScalar] = {}
         self.steps = 0

@@ -1,7 +1,7 @@
 """Builds the live speaker network from CAM++'s checkpoint: the trunk for ONNX Runtime and the head for NumPy.
 
-Two parts, so that one pass of the trunk serves any number of pooled windows: ``trunk.onnx`` maps a filter bank to frame-level
-features, ``head.npz`` holds the affine layer after pooling.
+Two parts, so that one pass of the trunk serves any number of pooled windows: ``trunk.onnx`` maps a filter bank to
+frame-level features, ``head.npz`` holds the affine layer after pooling.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def build(inputs: Mapping[str, Path], out_dir: Path, progress: Callable[[str], N
     import onnxruntime
     import torch
 
-    from models.campplus import MEL_BINS, CamPlusPlus, Trunk
+    from models.campplus import MEL_BINS, NORM_EPSILON, CamPlusPlus, Trunk
 
     progress("reading the checkpoint")
     checkpoint = inputs["campplus"] / _CHECKPOINT_NAME
@@ -54,7 +54,7 @@ def build(inputs: Mapping[str, Path], out_dir: Path, progress: Callable[[str], N
     with warnings.catch_warnings():
         # The exporter that traces is the one that needs no further package.
         warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, module="torch.onnx")
         torch.onnx.export(
             trunk,
             (example,),
@@ -67,13 +67,12 @@ def build(inputs: Mapping[str, Path], out_dir: Path, progress: Callable[[str], N
         )
 
     progress("writing the head")
-    affine = network.xvector["dense"]
-    norm = affine.nonlinear.batchnorm
-    scale = 1.0 / torch.sqrt(norm.running_var + norm.eps)
+    state = network.state_dict()
+    scale = torch.rsqrt(state["xvector.dense.nonlinear.batchnorm.running_var"] + NORM_EPSILON)
     np.savez(
         out_dir / HEAD_NAME,
-        weight=(affine.linear.weight[:, :, 0] * scale[:, None]).detach().numpy().astype(np.float32),
-        bias=(-norm.running_mean * scale).detach().numpy().astype(np.float32),
+        weight=(state["xvector.dense.linear.weight"][:, :, 0] * scale[:, None]).numpy(),
+        bias=(-state["xvector.dense.nonlinear.batchnorm.running_mean"] * scale).numpy(),
         checkpoint_sha256=np.array(hashlib.sha256(checkpoint.read_bytes()).hexdigest()),
     )
 

@@ -501,3 +501,6 @@ def build(inputs: Mapping[str, Path], out_dir: Path, progress: Callable[[str], N
     export_graph(config, state, out_dir)
     progress("writing the tokenizer")
     export_tokenizer(tokenizer, out_dir / TOKENIZER_FILE)
+    from models.policy_smollm2 import write_exemplar_states
+
+    write_exemplar_states(out_dir, progress)

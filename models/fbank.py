@@ -1,9 +1,9 @@
 """Kaldi's log mel filter bank in NumPy: what the speaker networks read.
 
-Follows Kaldi's ``compute-fbank-feats`` with its defaults except for 80 bins and no dither: frames of 25 ms every 10 ms that
-lie wholly inside the audio, DC removed and pre-emphasised frame by frame, Povey window, 512-point power spectrum, triangular
-filters on the scale ``1127 ln(1 + f/700)`` from 20 Hz to the Nyquist frequency, natural logarithm. Povey et al., "The Kaldi
-speech recognition toolkit", ASRU 2011.
+Follows Kaldi's ``compute-fbank-feats`` with its defaults except for 80 bins and no dither: frames of 25 ms every 10
+ms that lie wholly inside the audio, DC removed and pre-emphasised frame by frame, Povey window, 512-point power
+spectrum, triangular filters on the scale ``1127 ln(1 + f/700)`` from 20 Hz to the Nyquist frequency, natural
+logarithm. Povey et al., "The Kaldi speech recognition toolkit", ASRU 2011.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def kaldi_fbank(audio: Audio, bins: int = 80) -> npt.NDArray[np.float32]:
         raise ValueError(f"audio must be one-dimensional, got shape {audio.shape}")
     if audio.size < FRAME_SAMPLES:
         return np.zeros((0, bins), dtype=np.float32)
-    frames = np.lib.stride_tricks.sliding_window_view(audio.astype(np.float32, copy=False), FRAME_SAMPLES)[::HOP_SAMPLES]
+    frames = np.lib.stride_tricks.sliding_window_view(audio.astype(np.float32, copy=False), FRAME_SAMPLES)[
+        ::HOP_SAMPLES
+    ]
     frames = frames * np.float32(_INT16_SCALE)
     frames -= frames.mean(axis=1, keepdims=True)
     # Kaldi's pre-emphasis takes the frame's own first sample as its predecessor.
@@ -62,7 +64,8 @@ def kaldi_fbank(audio: Audio, bins: int = 80) -> npt.NDArray[np.float32]:
     spectrum = np.fft.rfft(frames, n=_FFT_SAMPLES, axis=1)
     power = spectrum.real**2 + spectrum.imag**2
     energies = power.astype(np.float32, copy=False) @ _mel_filters(bins)
-    return np.log(np.maximum(energies, np.float32(_FLOOR))).astype(np.float32, copy=False)
+    features: npt.NDArray[np.float32] = np.log(np.maximum(energies, np.float32(_FLOOR)))
+    return features
 
 
 @lru_cache(maxsize=1)
@@ -79,9 +82,10 @@ def _mel_filters(bins: int) -> npt.NDArray[np.float32]:
     def mel(hz: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return 1127.0 * np.log1p(hz / 700.0)
 
-    edges = np.linspace(*mel(np.array([_LOW_HZ, SAMPLE_RATE_HZ / 2])), bins + 2)
+    lowest, highest = mel(np.array([_LOW_HZ, SAMPLE_RATE_HZ / 2]))
+    edges = np.linspace(float(lowest), float(highest), bins + 2)
     left, centre, right = edges[:-2], edges[1:-1], edges[2:]
-    at = mel(np.arange(_FFT_SAMPLES // 2) * (SAMPLE_RATE_HZ / _FFT_SAMPLES))[:, None]
+    at = mel(np.arange(_FFT_SAMPLES // 2, dtype=np.float64) * (SAMPLE_RATE_HZ / _FFT_SAMPLES))[:, None]
     rising = (at - left) / (centre - left)
     falling = (right - at) / (right - centre)
     filters = np.zeros((_FFT_SAMPLES // 2 + 1, bins), dtype=np.float32)

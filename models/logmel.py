@@ -1,8 +1,8 @@
 """Whisper's log-mel spectrogram in NumPy: what the speech recogniser reads.
 
-Radford et al., "Robust speech recognition via large-scale weak supervision", 2022: periodic Hann window of 25 ms every 10 ms,
-the ends reflected, 80 area-normalised triangular filters on Slaney's mel scale, decimal logarithm, dynamic range limited to
-8 decades below the loudest bin, then mapped by ``(x + 4) / 4``.
+Radford et al., "Robust speech recognition via large-scale weak supervision", 2022: periodic Hann window of 25 ms
+every 10 ms, the ends reflected, 80 area-normalised triangular filters on Slaney's mel scale, decimal logarithm,
+dynamic range limited to 8 decades below the loudest bin, then mapped by ``(x + 4) / 4``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def whisper_log_mel(audio: Audio, bins: int = 80) -> npt.NDArray[np.float32]:
     if audio.ndim != 1 or audio.size <= half:
         raise ValueError(f"audio must be one-dimensional with more than {half} samples, got shape {audio.shape}")
     padded = np.pad(audio.astype(np.float32, copy=False), half, mode="reflect")
-    frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW_SAMPLES)[::HOP_SAMPLES][: audio.size // HOP_SAMPLES]
+    frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW_SAMPLES)[::HOP_SAMPLES][
+        : audio.size // HOP_SAMPLES
+    ]
     spectrum = np.fft.rfft(frames * _hann_window(), axis=1)
     power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32, copy=False)
     log_mel = np.log10(np.maximum(_mel_filters(bins) @ power.T, np.float32(_FLOOR)))
@@ -70,10 +72,9 @@ def _mel_filters(bins: int) -> npt.NDArray[np.float32]:
 
     mels = np.linspace(mel(0.0), mel(SAMPLE_RATE_HZ / 2), bins + 2)
     break_mel = mel(_BREAK_HZ)
-    edges_hz = np.where(
-        mels < break_mel, mels * _LINEAR_HZ_PER_MEL, _BREAK_HZ * np.exp(_LOG_STEP * (mels - break_mel))
-    )
+    edges_hz = np.where(mels < break_mel, mels * _LINEAR_HZ_PER_MEL, _BREAK_HZ * np.exp(_LOG_STEP * (mels - break_mel)))
     at = np.arange(WINDOW_SAMPLES // 2 + 1) * (SAMPLE_RATE_HZ / WINDOW_SAMPLES)
     left, centre, right = (edge[:, None] for edge in (edges_hz[:-2], edges_hz[1:-1], edges_hz[2:]))
     triangles = np.maximum(0.0, np.minimum((at - left) / (centre - left), (right - at) / (right - centre)))
-    return (triangles * (2.0 / (right - left))).astype(np.float32)
+    filters: npt.NDArray[np.float32] = (triangles * (2.0 / (right - left))).astype(np.float32)
+    return filters

@@ -9,7 +9,8 @@ description.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from gate import grammar
 from gate.catalogue import ToolFacts
@@ -24,7 +25,12 @@ BYSTANDER = "bystander"
 OWNER_NEAR = (SpeakerVerdict.OWNER, DistanceVerdict.NEAR)
 OTHER_FAR = (SpeakerVerdict.OTHER, DistanceVerdict.FAR)
 OTHER_NEAR = (SpeakerVerdict.OTHER, DistanceVerdict.NEAR)
+_NOT_TOOLS = (ANSWER, SELF_TALK, SIDE_TALK)
+
+UNSURE = (SpeakerVerdict.UNSURE, DistanceVerdict.UNSURE)
 OWNER_FAR = (SpeakerVerdict.OWNER, DistanceVerdict.FAR)
+
+_NOT_THE_OWNER_NEAR = (OTHER_FAR, OTHER_NEAR, OWNER_FAR)
 
 _WHO = {
     SpeakerVerdict.OWNER: "The owner",
@@ -43,6 +49,15 @@ ANSWER_PROMPT = (
     "<|im_start|>system\nYou are a helpful voice assistant. Answer with one short sentence.<|im_end|>\n<|im_start|>user\n"
 )
 """Before a question that was spoken to the assistant."""
+
+DIALOGUE_PROMPT = (
+    "<|im_start|>system\nYou listen to a dialogue and answer a question about it with one short sentence. Words that could "
+    f"not be heard are written {MASK_MARK}.<|im_end|>\n<|im_start|>user\n"
+)
+"""Before a labelled dialogue and a question about it."""
+
+REPLY_PROMPT = "<|im_end|>\n<|im_start|>assistant\n"
+"""Before the assistant's own words."""
 
 EXEMPLARS: dict[str, tuple[str, ...]] = {
     "send_message": (
@@ -200,7 +215,7 @@ EXEMPLARS: dict[str, tuple[str, ...]] = {
         "Anyway, the meeting was moved to Friday.",
     ),
 }
-"""Utterances of each kind, as a recogniser writes them. All are by the owner and near."""
+"""Utterances of each kind, as a recogniser writes them."""
 
 _WORKED_CALLS: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("Text Ben that I'm on my way.", "send_message", {"recipient": "Ben", "body": "I'm on my way"}),
@@ -223,6 +238,44 @@ _WORKED_CALLS: tuple[tuple[str, str, dict[str, object]], ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    """An example utterance with what the ears say of it, and its label: a tool's name or one of the four kinds here."""
+
+    text: str
+    speaker: SpeakerVerdict
+    distance: DistanceVerdict
+    label: str
+
+
+def exemplars(tools: Sequence[ToolFacts]) -> list[Exemplar]:
+    """The examples that a turn is compared with.
+
+    Every kind is shown spoken by the owner and near, and some with both verdicts unsure. Commands by somebody else or from
+    afar are shown as the bystander's. A tool without examples is shown by its description, which is an imperative.
+    """
+    return _exemplars({tool.name: EXEMPLARS.get(tool.name, (tool.description,)) for tool in tools})
+
+
+def known_exemplars() -> list[Exemplar]:
+    """Every example that can occur with any choice of the tools that have examples."""
+    commands = {name: said for name, said in EXEMPLARS.items() if name not in _NOT_TOOLS}
+    one_by_one = [example for name, said in commands.items() for example in _exemplars({name: said}, every_source=True)]
+    return list(dict.fromkeys(one_by_one))
+
+
+def _exemplars(commands: Mapping[str, tuple[str, ...]], every_source: bool = False) -> list[Exemplar]:
+    texts = {**commands, **{kind: EXEMPLARS[kind] for kind in _NOT_TOOLS}}
+    out = [Exemplar(text, *OWNER_NEAR, label) for label, said in texts.items() for text in said]
+    out += [Exemplar(text, *UNSURE, label) for label, said in texts.items() for text in said[1:8:3]]
+    others = [said[index] for said in commands.values() for index in (0, 3) if index < len(said)]
+    for label, said in ((BYSTANDER, others), (SIDE_TALK, EXEMPLARS[SIDE_TALK][:9])):
+        for index, text in enumerate(said):
+            sources = _NOT_THE_OWNER_NEAR if every_source else _NOT_THE_OWNER_NEAR[index % 3 :][:1]
+            out += [Exemplar(text, *source, label) for source in sources]
+    return out
+
+
 def call_prompt(tools: Sequence[ToolFacts]) -> str:
     """The action contract, the tool inventory and worked calls of tools in it; a turn follows."""
     known = {tool.name: tool for tool in tools}
@@ -241,7 +294,7 @@ def call_prompt(tools: Sequence[ToolFacts]) -> str:
     for said, name, params in _WORKED_CALLS:
         if name in known and all(known[name].param(param) for param in params):
             call = json.dumps({"name": name, "params": params}, ensure_ascii=False)
-            lines.append(f"{spoken(said, *OWNER_NEAR)}\nAction: {grammar.TOOL_OPEN}{call}{grammar.TOOL_CLOSE}\n")
+            lines.append(f"{spoken(said, *OWNER_NEAR)}\n{grammar.TOOL_OPEN}{call}{grammar.TOOL_CLOSE}\n")
     return "\n".join(lines) + "\n"
 
 

@@ -1,8 +1,9 @@
 """From a cosine score to owner, other or unsure, by how much speech stood on either side.
 
-One score means different things at different lengths: one second of the same person scores as low as four seconds of somebody
-else. So the thresholds are a grid over the two durations. They are fitted on the speakers of a development set to a stated rate of
-false accepts and false rejects by :mod:`models.training.speaker_calibration`, and belong to one network.
+One score means different things at different lengths: one second of the same person scores as low as four seconds
+of somebody else. So the thresholds are a grid over the two durations. They are fitted on the speakers of a
+development set to a stated rate of false accepts and false rejects by :mod:`models.training.speaker_calibration`,
+and belong to one network.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gate.evidence import SpeakerVerdict
-
 
 _UNREACHABLE = 2.0
 """Beyond any cosine, yet a number that every log format can hold."""
@@ -105,7 +105,10 @@ class SpeakerCalibration:
             The verdict, the score from which it is owner, the score below which it is other. Durations that are not
             positive numbers give ``UNSURE`` whatever the score.
         """
-        owner_at, other_below = self._at(self.owner_at, reference_s, test_s), self._at(self.other_below, reference_s, test_s)
+        owner_at, other_below = (
+            self._at(self.owner_at, reference_s, test_s),
+            self._at(self.other_below, reference_s, test_s),
+        )
         if not math.isfinite(score) or not (reference_s > 0 and test_s > 0):
             return SpeakerVerdict.UNSURE, owner_at, other_below
         if score >= owner_at:

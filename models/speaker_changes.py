@@ -1,7 +1,7 @@
 """Where one voice gives way to another inside a turn: binary segmentation, the same for every speaker ear.
 
-The ear says where in a stretch the two sides differ most and whether that is enough; the stretch is cut there, in the quietest
-moment nearby, and both parts are looked at again (Scott and Knott, 1974).
+The ear says where in a stretch the two sides differ most and whether that is enough; the stretch is cut there, in
+the quietest moment nearby, and both parts are looked at again (Scott and Knott, 1974).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def find_changes(audio: Audio, strongest: Strongest) -> tuple[int, ...]:
         strongest: finds one change in a stretch; its answer leaves :data:`MIN_SIDE_SAMPLES` on both sides.
 
     Returns:
-        Rising samples, each at least :data:`MIN_SIDE_SAMPLES` from the next and from both ends. Empty for audio that is too
-        short to hold two voices or not finite.
+        Rising samples, each at least :data:`MIN_SIDE_SAMPLES` from the next and from both ends. Empty for audio
+        that is too short to hold two voices or not finite.
     """
     if audio.ndim != 1 or audio.size < 2 * MIN_SIDE_SAMPLES or not np.isfinite(audio).all():
         return ()

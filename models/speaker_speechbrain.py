@@ -1,8 +1,8 @@
 """Who spoke, with any speaker network that SpeechBrain can load (Ravanelli et al., "SpeechBrain", 2021).
 
-For trying another network, not for speed: it runs on torch. What SpeechBrain leaves to its caller is settled here: nothing is ever fetched,
-whatever paths the network's own file names; every array is checked before it gets there; and each is embedded by itself, since padding in a
-batch changes the result.
+For trying another network, not for speed: it runs on torch. What SpeechBrain leaves to its caller is settled here:
+nothing is ever fetched, whatever paths the network's own file names; every array is checked before it gets there;
+and each is embedded by itself, since padding in a batch changes the result.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class SpeechBrainEar:
     def __init__(
         self, directory: Path, model: ModelId, thresholds: SpeakerThresholds | None = None, threads: int = 2
     ) -> None:
-        """Load the network. Its ``hyperparams.yaml`` can name any Python object, so only verified directories belong here.
+        """Load the network. Its ``hyperparams.yaml`` can name any Python object, so only verified directories
+        belong here.
 
         Args:
             directory: ``hyperparams.yaml`` and the files that it names, as published.
@@ -163,9 +164,7 @@ class SpeechBrainTrack:
             if left.vector is None or right.vector is None:
                 continue
             cosine = float(np.dot(left.vector, right.vector))
-            verdict, _, other_below = self._ear.thresholds.verdict(
-                cosine, left.span.duration_s, right.span.duration_s
-            )
+            verdict, _, other_below = self._ear.thresholds.verdict(cosine, left.span.duration_s, right.span.duration_s)
             if verdict is SpeakerVerdict.OTHER and (best is None or cosine - other_below < best[0]):
                 best = cosine - other_below, middle
         return None if best is None else best[1]

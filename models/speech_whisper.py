@@ -1,13 +1,14 @@
 """Speech to words with Whisper on CTranslate2, on the turn as long as it is.
 
-Whisper (Radford et al., "Robust speech recognition via large-scale weak supervision", 2022) was trained on windows of 30 s and
-usually gets its audio padded to that; encoding 30 s for a command of 2 s costs more than all else together. Here the encoder
-sees the turn and :data:`TRAILING_SILENCE_S` after it. With less silence the model repeats itself. Timestamp tokens are left on:
-they make repetition rarer still, and show where the text has run past the end of the audio, which is dropped.
+Whisper (Radford et al., "Robust speech recognition via large-scale weak supervision", 2022) was trained on windows
+of 30 s and usually gets its audio padded to that; encoding 30 s for a command of 2 s costs more than all else
+together. Here the encoder sees the turn and :data:`TRAILING_SILENCE_S` after it. With less silence the model
+repeats itself. Timestamp tokens are left on: they make repetition rarer still, and show where the text has run past
+the end of the audio, which is dropped.
 
-A word's probability is the least of its tokens' under forced decoding, punctuation left out. Word times come from the decoder's
-cross-attention by dynamic time warping, over the heads that the model's own configuration lists, and are then settled on
-the sound by :mod:`models.word_edges`.
+A word's probability is the least of its tokens' under forced decoding, punctuation left out. Word times come from
+the decoder's cross-attention by dynamic time warping, over the heads that the model's own configuration lists, and
+are then settled on the sound by :mod:`models.word_edges`.
 """
 
 from __future__ import annotations
@@ -192,9 +193,8 @@ class WhisperEar:
         for token in tokens:
             if token < self._first_special:
                 out.append(token)
-            elif token >= self._first_timestamp and out:
-                if (token - self._first_timestamp) * _TIMESTAMP_S >= duration_s - _RAN_PAST_END_S:
-                    break
+            elif out and (token - self._first_timestamp) * _TIMESTAMP_S >= duration_s - _RAN_PAST_END_S:
+                break
         return out
 
     def _group(self, tokens: Sequence[int], language: str) -> list[tuple[str, int, int, list[int]]]:

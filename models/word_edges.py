@@ -1,13 +1,14 @@
 """Word edges from attention, moved to where the sound is.
 
-The times that a recogniser's cross-attention gives lie early by some 45 ms, and a word takes the pause before it for its own:
-attention moves on to the next word while nobody speaks. Both are put right from the loudness of the audio. Nothing here
-looks at the words' text.
+The times that a recogniser's cross-attention gives lie early by some 45 ms, and a word takes the pause before it
+for its own: attention moves on to the next word while nobody speaks. Both are put right from the loudness of the
+audio. Nothing here looks at the words' text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +51,8 @@ def loudness_db(audio: Audio) -> npt.NDArray[np.float32]:
     total = np.concatenate([[0.0], np.cumsum(padded * padded)])
     starts = np.arange(frames) * HOP_SAMPLES
     power = np.maximum(total[starts + _WINDOW_SAMPLES] - total[starts], 0.0) / _WINDOW_SAMPLES
-    return (10.0 * np.log10(power + 1e-10)).astype(np.float32)
+    level_db: npt.NDArray[np.float32] = (10.0 * np.log10(power + 1e-10)).astype(np.float32)
+    return level_db
 
 
 def active_frames(level_db: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
@@ -82,7 +84,7 @@ def settle_edges(audio: Audio, words: Sequence[Word]) -> tuple[Word, ...]:
     marks = [word.span.start_sample for word in words] + [words[-1].span.end_sample]
     edges = [min(frames, round(mark / HOP_SAMPLES + _ATTENTION_LEAD_FRAMES)) for mark in marks]
     spans: list[list[int]] = []
-    for index, (start, end) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for start, end in pairwise(edges):
         runs = _runs(active[start:end], start)
         if not runs:
             spans.append([start, end])
@@ -94,7 +96,8 @@ def settle_edges(audio: Audio, words: Sequence[Word]) -> tuple[Word, ...]:
             if remnant[0] - spans[-1][1] < _PAUSE_FRAMES:
                 spans[-1][1] = max(spans[-1][1], remnant[1])
             runs = later
-        spans.append(list(max(runs, key=lambda run: run[1] - run[0])))
+        longest = max(runs, key=lambda run: run[1] - run[0])
+        spans.append([longest[0], longest[1]])
     return tuple(
         Word(word.text, _samples(span, audio.size), word.probability) for word, span in zip(words, spans, strict=True)
     )
@@ -115,4 +118,3 @@ def _runs(active: npt.NDArray[np.bool_], offset: int) -> list[tuple[int, int]]:
 def _samples(span: list[int], limit: int) -> Span:
     end = min(limit, span[1] * HOP_SAMPLES)
     return Span(min(span[0] * HOP_SAMPLES, end), end)
-

@@ -26,7 +26,7 @@ def _small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         FakeEars(VOICES).ears(), ScriptedPolicy(REPLIES), "scripted", FixedSpeakerThresholds(), FixedDistanceThresholds()
     )
     monkeypatch.setattr(run_sessions, "load_parts", lambda settings, store: parts)
-    monkeypatch.setattr("agent.assemble.WebRtcVad", lambda mode: LevelVad())
+    monkeypatch.setattr("agent.assemble.make_vad", lambda mode: LevelVad())
 
 
 @pytest.fixture

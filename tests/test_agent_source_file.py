@@ -395,7 +395,12 @@ async def test_a_file_is_not_closed_under_a_read_because_that_crashes_the_librar
         return read_block(self, samples)
 
     monkeypatch.setattr(FileSource, "_read_block", read_slowly)
-    first = asyncio.create_task(anext(aiter(source)))
+
+    async def listen() -> None:
+        async for _ in source:
+            pass
+
+    first = asyncio.create_task(listen())
     await asyncio.to_thread(reading.wait, 5.0)
     first.cancel()  # the await ends, the read in its thread does not
     closing = asyncio.create_task(source.aclose())

@@ -21,7 +21,14 @@ import pytest
 
 from agent.clock import VirtualClock
 from agent.frames import Frame, SourceGap
-from agent.source_microphone import InputDevice, MicrophoneSource, find_device, list_devices, load_sounddevice
+from agent.source_microphone import (
+    InputDevice,
+    MicrophoneSource,
+    find_device,
+    format_devices,
+    list_devices,
+    load_sounddevice,
+)
 from agent.sources import ErrorCode, NoticeCode, SourceError, SourceItem, SourceNotice
 
 N = NoticeCode
@@ -128,7 +135,7 @@ class Listener:
     def __init__(self, module: FakeSoundDevice, wanted: int | str | None = None, channel: int | None = None) -> None:
         self.module = module
         self.clock = VirtualClock()
-        self.source = MicrophoneSource(self.clock, wanted, channel=channel, sounddevice=module)
+        self.source = MicrophoneSource(wanted, clock=self.clock, channel=channel, sounddevice=module)
         self.items: list[SourceItem] = []
         self.error: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
@@ -209,6 +216,13 @@ async def listening(
         await listener.stop()
     await listener.settle()
     assert asyncio.all_tasks() == tasks, "a task was left behind"
+
+
+async def drain(source: MicrophoneSource) -> None:
+    """Listen to the end, which must come soon."""
+    async with asyncio.timeout(5.0):
+        async for _ in source:
+            pass
 
 
 def steady(value: float, count: int = 320) -> np.ndarray:
@@ -387,7 +401,7 @@ async def test_a_channel_set_by_hand_is_really_opened(channel: int, opened: int)
 async def test_a_channel_that_the_device_lacks_is_refused(channel: int) -> None:
     module = FakeSoundDevice(device("Mic", channels=2))
     with pytest.raises(SourceError, match=f"no channel {channel}; it has 2") as caught:
-        await MicrophoneSource(VirtualClock(), channel=channel, sounddevice=module).open()
+        await MicrophoneSource(clock=VirtualClock(), channel=channel, sounddevice=module).open()
     assert caught.value.code is ErrorCode.NO_SUCH_CHANNEL
 
 
@@ -438,7 +452,8 @@ def test_a_device_that_is_not_unmistakable_is_refused_with_the_list_so_no_other_
 def test_only_inputs_are_listed_and_the_default_is_marked() -> None:
     module = FakeSoundDevice(device("Speakers", channels=0), device("Mic", 2, 44_100.0, host_api=1), default=1)
     assert list_devices(module) == (InputDevice(1, "Mic", "JACK", 2, 44_100, is_default=True),)
-    assert str(list_devices(module)[0]) == "[1] Mic, JACK: 2 ch, 44100 Hz (default)"
+    assert format_devices(list_devices(module)) == "[1] Mic, JACK: 2 ch, 44100 Hz (default)"
+    assert "plug in a microphone" in format_devices(())
 
 
 def test_a_failing_device_list_is_an_error_with_a_name() -> None:
@@ -466,7 +481,7 @@ async def test_a_missing_audio_library_names_its_cure(
             attempt()
         assert caught.value.code is ErrorCode.NO_AUDIO_LIBRARY
     with pytest.raises(SourceError, match=cure):
-        await MicrophoneSource(VirtualClock()).open()
+        await MicrophoneSource(clock=VirtualClock()).open()
 
 
 @pytest.mark.parametrize(
@@ -488,7 +503,7 @@ async def test_a_device_that_cannot_be_opened_says_why_and_what_to_do(
         module.refused = lambda _: error
     else:
         module.start_error = error
-    source = MicrophoneSource(VirtualClock(), sounddevice=module)
+    source = MicrophoneSource(clock=VirtualClock(), sounddevice=module)
     with pytest.raises(SourceError, match=cure) as caught:
         await source.open()
     await source.aclose()
@@ -499,19 +514,19 @@ async def test_a_device_that_cannot_be_opened_says_why_and_what_to_do(
 
 async def test_no_device_at_all_is_an_error_with_a_cure() -> None:
     with pytest.raises(SourceError, match="plug in a microphone"):
-        await MicrophoneSource(VirtualClock(), sounddevice=FakeSoundDevice(default=-1)).open()
+        await MicrophoneSource(clock=VirtualClock(), sounddevice=FakeSoundDevice(default=-1)).open()
 
 
 async def test_iterating_an_unopened_microphone_is_a_programming_error() -> None:
     with pytest.raises(RuntimeError, match="open"):
-        await anext(aiter(MicrophoneSource(VirtualClock(), sounddevice=FakeSoundDevice())))
+        await anext(aiter(MicrophoneSource(clock=VirtualClock(), sounddevice=FakeSoundDevice())))
 
 
 async def test_an_open_that_never_returns_is_given_up_and_its_late_stream_closed() -> None:
     module = FakeSoundDevice(device("Bluetooth"))
     module.block_open.clear()
     clock = VirtualClock()
-    source = MicrophoneSource(clock, sounddevice=module)
+    source = MicrophoneSource(clock=clock, sounddevice=module)
     opening = asyncio.create_task(source.open())
     await asyncio.sleep(0.02)
     clock.move_to_s(10.0)
@@ -702,13 +717,11 @@ async def test_five_seconds_of_zeros_are_one_warning_across_a_reopening() -> Non
 
 async def test_samples_far_beyond_full_scale_end_the_stream_with_an_error() -> None:
     module = FakeSoundDevice(device("Mic"))
-    source = MicrophoneSource(VirtualClock(), sounddevice=module)
+    source = MicrophoneSource(clock=VirtualClock(), sounddevice=module)
     await source.open()
     module.stream.feed(steady(3_000.0))
     with pytest.raises(SourceError, match="not in"):
-        async with asyncio.timeout(5.0):
-            async for _ in source:
-                pass
+        await drain(source)
     await source.aclose()
 
 
@@ -788,7 +801,7 @@ def test_a_callback_after_the_loop_is_gone_does_not_raise_into_the_driver() -> N
     module = FakeSoundDevice(device("Mic"))
 
     async def open_only() -> None:
-        await MicrophoneSource(VirtualClock(), sounddevice=module).open()
+        await MicrophoneSource(clock=VirtualClock(), sounddevice=module).open()
 
     asyncio.run(open_only())
     module.stream.feed(steady(0.1))
@@ -803,7 +816,7 @@ def test_an_open_that_returns_after_the_loop_is_gone_leaves_no_open_microphone(f
         module.refused = lambda _: FakeError("Device unavailable", -9985)
 
     async def give_up() -> None:
-        opening = asyncio.create_task(MicrophoneSource(VirtualClock(), sounddevice=module).open())
+        opening = asyncio.create_task(MicrophoneSource(clock=VirtualClock(), sounddevice=module).open())
         await asyncio.sleep(0.01)
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -829,12 +842,10 @@ async def test_a_clock_that_fails_is_not_swallowed() -> None:
                 raise RuntimeError("the clock broke")
             await super().sleep_until_s(at_s)
 
-    source = MicrophoneSource(BrokenClock(), sounddevice=FakeSoundDevice(device("Mic")))
+    source = MicrophoneSource(clock=BrokenClock(), sounddevice=FakeSoundDevice(device("Mic")))
     await source.open()
     with pytest.raises(RuntimeError, match="the clock broke"):
-        async with asyncio.timeout(5.0):
-            async for _ in source:
-                pass
+        await drain(source)
     await source.aclose()
 
 
@@ -849,7 +860,7 @@ def test_a_program_whose_device_never_closes_still_ends() -> None:
         "module = FakeSoundDevice(device('Mic'))\n"
         "atexit.register(module._exit_handler)\n"
         "async def main():\n"
-        "    source = source_microphone.MicrophoneSource(WallClock(), sounddevice=module)\n"
+        "    source = source_microphone.MicrophoneSource(clock=WallClock(), sounddevice=module)\n"
         "    await source.open()\n"
         "    module.block_close.clear()\n"
         "    await source.aclose()\n"

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,7 +136,7 @@ async def test_integers_read_as_floats_are_refused_with_the_cure() -> None:
 
 async def test_telephone_audio_is_flagged_narrow_band() -> None:
     with piped(integers(voice(8_000), 16)) as descriptor:
-        items = await play(StdinSource(rate_hz=8_000, descriptor=descriptor))
+        items = await play(StdinSource("s16le", rate_hz=8_000, descriptor=descriptor))
     assert NoticeCode.NARROW_BAND in notices(items)
     assert len(heard(items)) == 16_000
 
@@ -209,6 +210,7 @@ async def test_closing_while_the_reader_waits_for_room_lets_it_end() -> None:
 @pytest.mark.parametrize(
     ("options", "code"),
     [
+        ({"sample_format": "s24le"}, ErrorCode.BAD_OPTION),
         ({"rate_hz": 0}, ErrorCode.BAD_OPTION),
         ({"rate_hz": 1_000_000}, ErrorCode.BAD_OPTION),
         ({"channels": 0}, ErrorCode.BAD_OPTION),
@@ -217,9 +219,11 @@ async def test_closing_while_the_reader_waits_for_room_lets_it_end() -> None:
         ({"channel": -1}, ErrorCode.NO_SUCH_CHANNEL),
     ],
 )
-def test_an_option_out_of_range_is_refused_by_name(options: dict[str, int], code: ErrorCode) -> None:
-    with pytest.raises(SourceError, match="|".join(key.removesuffix("_hz") for key in options)) as caught:
-        StdinSource(**options)  # type: ignore[arg-type]  # the table mixes the options
+def test_an_option_out_of_range_is_refused_by_name(options: dict[str, Any], code: ErrorCode) -> None:
+    with pytest.raises(
+        SourceError, match="|".join(key.removesuffix("_hz").replace("_", " ") for key in options)
+    ) as caught:
+        StdinSource(**options)
     assert caught.value.code is code
 
 

@@ -138,6 +138,16 @@ def test_a_click_opens_nothing_and_is_accounted_for_as_too_short() -> None:
     assert [(event.span, event.speech_samples) for event in short] == [(Span(at(5), at(8)), at(3))]
 
 
+def test_the_shortest_sound_that_starts_a_candidate_is_accounted_for_whole() -> None:
+    short = [event for event in discarded(run("....##......")) if event.reason is DiscardReason.BELOW_MIN_SPEECH]
+    assert [event.span for event in short] == [Span(at(4), at(6))]
+
+
+def test_speech_of_exactly_the_minimum_passes_and_one_frame_less_does_not() -> None:
+    assert only(run(".....####..........")).speech_samples == at(4)
+    assert closed(run(".....###..........")) == []
+
+
 def test_a_stop_of_a_quarter_second_passes_with_the_default_settings() -> None:
     quarter_second = "#" * 12
     turn = only(run("." * 30 + quarter_second + "." * 40, TurnSettings()))
@@ -275,6 +285,15 @@ def test_a_short_loss_is_bridged_with_zeros_and_flagged() -> None:
     assert turn.speech_samples == at(16)
 
 
+def test_an_overflow_of_unknown_length_flags_the_open_turn_and_moves_nothing() -> None:
+    detector = TurnDetector(PLAIN)
+    feed(detector, "########")
+    assert detector.gap(at(8)) == []
+    turn = only(feed(detector, "##.........."))
+    assert turn.source_gap
+    assert (turn.reason, turn.span) == (TurnEnd.SILENCE, Span(0, at(13)))
+
+
 @pytest.mark.parametrize(
     ("lost", "stopped"), [(641, False), (0, True), (320, True), (16_000 * 3600 * 10, False)], ids=str
 )
@@ -311,6 +330,36 @@ def test_the_pre_roll_does_not_reach_across_a_loss_and_the_turn_says_so() -> Non
     turn = only(events)
     assert turn.span.start_sample == at(10)
     assert turn.source_gap
+
+
+def test_the_pre_roll_does_not_reach_across_a_loss_inside_a_rejected_sound() -> None:
+    detector = TurnDetector(replace(PLAIN, pre_roll_ms=300))
+    events = feed(detector, "....##")
+    events += detector.gap(at(6), 320)
+    events += feed(detector, ".... ######## ..........")
+    turn = only(events)
+    assert turn.span.start_sample == at(7)
+    assert turn.source_gap
+    before = [(event.span, event.reason) for event in discarded(events)]
+    assert before == [
+        (Span(0, at(4)), DiscardReason.SILENCE),
+        (Span(at(4), at(6)), DiscardReason.BELOW_MIN_SPEECH),
+        (Span(at(6), at(7)), DiscardReason.SOURCE_GAP),
+    ]
+
+
+def test_a_loss_that_would_take_a_turn_past_its_maximum_closes_it() -> None:
+    detector = TurnDetector(replace(PLAIN, max_bridged_gap_ms=100))
+    events = feed(detector, "#" * 47) + detector.gap(at(47), at(4))
+    turn = only(events)
+    assert (turn.reason, turn.span) == (TurnEnd.SOURCE_GAP, Span(0, at(47)))
+
+
+def test_one_stray_frame_after_a_bridged_loss_does_not_resume_with_speech_from_before_it() -> None:
+    detector = TurnDetector(replace(PLAIN, max_bridged_gap_ms=100))
+    events = feed(detector, "########") + detector.gap(at(8), at(5))
+    events += feed(detector, "#....")
+    assert kinds(events) == ["TurnOpened", "TurnProvisional", "TurnClosed"]
 
 
 def test_a_turn_well_after_a_loss_is_not_flagged() -> None:
@@ -450,6 +499,14 @@ def test_a_whisper_that_the_detector_refuses_is_counted_with_its_level() -> None
     assert event.reason is DiscardReason.BELOW_VAD
     assert event.below_vad_samples == at(60)
     assert event.below_vad_level_dbfs == pytest.approx(-47.0)
+
+
+def test_a_short_noise_that_the_detector_refuses_leaves_the_stretch_silence_but_is_counted() -> None:
+    detector = TurnDetector(replace(PLAIN, discard_report_s=10.0))
+    events = feed(detector, "." * 20, level=-70.0) + feed(detector, "...", level=-40.0)
+    events += feed(detector, "." * 20, level=-70.0) + detector.flush()
+    (event,) = discarded(events)
+    assert (event.reason, event.below_vad_samples) == (DiscardReason.SILENCE, at(3))
 
 
 def test_a_steady_background_is_silence_at_any_level() -> None:

@@ -459,6 +459,19 @@ def test_a_question_about_the_state_of_things_changes_nothing(said: str, runs: b
     assert (decision.reason is Reason.QUESTION) is not runs
 
 
+def test_a_call_without_arguments_rests_on_every_word() -> None:
+    clear = words("get me some help")
+    assert judge(tool("panic"), evidence(clear)).action is ActionKind.TOOL
+    unclear = sound(judge(tool("panic"), evidence([*clear[:2], replace(clear[2], probability=0.39), clear[3]])))
+    assert (unclear.action, unclear.reason) == (ActionKind.PARDON, Reason.MISHEARD)
+    far_off = clear[-1].span.end_sample + THRESHOLDS.mask_reach_samples
+    for where, action in ((far_off - 1, ActionKind.PARDON), (far_off, ActionKind.TOOL)):
+        on = evidence(clear, damaged=(damage(where, where + 800),))
+        assert sound(judge(tool("panic"), on)).action is action
+        said = evidence("darken it", damaged=())
+        assert judge(tool("lamp", device="it", action="dim"), said).action is ActionKind.TOOL
+
+
 # Choices ----------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,9 @@ from models.fbank import FRAME_SAMPLES, frame_count, kaldi_fbank
 
 def _speechlike(samples: int, seed: int = 0) -> np.ndarray:
     random = np.random.default_rng(seed)
-    tone = np.sin(2 * np.pi * 180 * np.arange(samples) / 16_000) + np.sin(2 * np.pi * 2_500 * np.arange(samples) / 16_000)
+    tone = np.sin(2 * np.pi * 180 * np.arange(samples) / 16_000) + np.sin(
+        2 * np.pi * 2_500 * np.arange(samples) / 16_000
+    )
     return (0.1 * tone + 0.02 * random.standard_normal(samples)).astype(np.float32)
 
 

@@ -91,7 +91,7 @@ def test_coloured_noise_falls_by_its_slope(slope: float) -> None:
 def damage_renderer(folder: Path) -> damage.Renderer:
     room = rooms.Room.with_rt60((4.0, 3.5, 2.5), 0.4, np.random.default_rng(0))
     bank = rooms.impulse_responses(room, (1.0, 1.0, 1.5), [(3.0, 2.5, 1.0)], 0)
-    return damage.Renderer(folder, Part.TRAIN, bank, seed=3, masked=1.0)
+    return damage.Renderer(folder, Part.TRAIN, bank, seed=3, masked=1.0, scenes=damage.COMMON)
 
 
 def test_damage_labels_lie_where_the_masks_are_and_nowhere_else(damage_renderer: damage.Renderer) -> None:
@@ -124,6 +124,17 @@ def test_digital_silence_is_silent_in_the_rendered_clip(damage_renderer: damage.
         if found:
             break
     assert found
+
+
+def test_a_short_clip_holds_a_little_speech_alone(folder: Path) -> None:
+    room = rooms.Room.with_rt60((4.0, 3.5, 2.5), 0.4, np.random.default_rng(0))
+    bank = rooms.impulse_responses(room, (1.0, 1.0, 1.5), [(3.0, 2.5, 1.0)], 0)
+    renderer = damage.Renderer(folder, Part.TRAIN, bank, seed=3, masked=0.0, scenes={"short": 1.0})
+    shares = []
+    for index in range(8):
+        level = renderer.clip(index).bands_db.astype(np.float32).max(axis=1)
+        shares.append(float(np.mean(level > level.max() - 20.0)))
+    assert np.median(shares) < 0.45
 
 
 def test_the_same_seed_renders_the_same_clips(folder: Path, damage_renderer: damage.Renderer) -> None:

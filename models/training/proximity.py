@@ -308,12 +308,12 @@ def build_network() -> Any:
             for inside, outside, kernel, stride in (
                 (1, 16, 5, (1, 2)),
                 (16, 32, 3, (2, 2)),
-                (32, 48, 3, (1, 1)),
-                (48, 64, 3, (2, 2)),
+                (32, 48, 3, (1, 2)),
+                (48, 80, 3, (2, 2)),
             ):
                 layers += [nn.Conv2d(inside, outside, kernel, stride, kernel // 2), nn.BatchNorm2d(outside), nn.ReLU()]
             self.front = nn.Sequential(*layers)
-            self.squeeze = nn.Sequential(nn.Conv1d(64 * BANDS // 8, 96, 1), nn.BatchNorm1d(96), nn.ReLU())
+            self.squeeze = nn.Sequential(nn.Conv1d(80 * BANDS // 16, 96, 1), nn.BatchNorm1d(96), nn.ReLU())
             self.blocks = nn.Sequential(*(Block(96, dilation) for dilation in (1, 2, 3)))
             self.head = nn.Conv1d(96, 2, 1)
 
@@ -339,7 +339,7 @@ def train(clips: Sequence[Clip], *, seed: int, epochs: int, threads: int, batch:
     features = np.stack([normalised(b.astype(np.float32)) for b in bands]).astype(np.float16)
     optimiser = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=0.02)
     per_epoch = len(clips) // batch
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=epochs * per_epoch, pct_start=0.2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=epochs * per_epoch, pct_start=0.2)
     rng = np.random.default_rng(seed)
     losses: list[float] = []
     for number in steps(range(epochs * per_epoch), "training", epochs * per_epoch):
@@ -488,14 +488,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--clips", type=int, default=9000)
     parser.add_argument("--rooms", type=int, default=400)
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only-measure", action="store_true", help="calibrate and measure weights that exist")
     args = parser.parse_args(argv)
     folder = corpus.data_folder(args.data)
     weights = args.out / "proximity.onnx"
     train_recipe = Recipe(Part.TRAIN, args.rooms)
-    dev_recipe = _one_talker(Part.DEV, 60)
+    dev_recipe = _one_talker(Part.DEV, 120)
     parity = math.nan
     if not args.only_measure:
         clips = rendered(folder, train_recipe, args.clips, args.seed, args.work, args.workers)
@@ -504,7 +504,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     import onnxruntime as ort
 
     session = ort.InferenceSession(str(weights), providers=["CPUExecutionProvider"])
-    dev = rendered(folder, dev_recipe, 1500, args.seed + 1, args.work, args.workers)
+    dev = rendered(folder, dev_recipe, 3000, args.seed + 1, args.work, args.workers)
     calibration = calibrate([score_clips(session, dev, d, args.seed) for d in _DURATIONS_S])
     lines = []
     tests = {
