@@ -16,7 +16,7 @@ from agent.profile import ProfileError, load_profile
 from agent.session import OwnerMode, OwnerReference, SessionState
 from agent.settings import Settings, SettingsError, data_folder
 from agent.sources import Description, Source
-from agent.turn_work import DistanceThresholds, SessionBox, TurnWork
+from agent.turn_work import DistanceThresholds, Limits, SessionBox, TurnWork
 from agent.turns import TurnDetector
 from agent.vad import make_vad
 from gate.grants import GrantLedger
@@ -57,36 +57,38 @@ class Parts:
         return {model.name: model.sha256 for model in ids}
 
 
-def load_parts(settings: Settings, store: Store, policy: Policy | None = None) -> Parts:
+def load_parts(
+    settings: Settings, store: Store, catalogue: ToolCatalogue, policy: Policy | None = None
+) -> Parts:
     """Load ears and policy.
 
     Args:
         settings: which ones.
         store: where their files are.
+        catalogue: the tools, which the policy prepares for.
         policy: a policy to use instead of the settings' one (the bench's baselines).
 
     Raises:
         SettingsError: when a named part does not exist.
         ModelError: when files are missing or damaged; names the cure.
     """
-    from models.damage_cnn import load as load_damage
-    from models.proximity_cnn import load as load_proximity
+    from models.damage_cnn import DamageCnn
+    from models.proximity_cnn import ProximityCnn
     from models.speech_whisper import load as load_speech
 
     section = settings.models
     try:
         speaker = load_speaker(section.speaker, store, section.threads)
-        proximity = load_proximity(store, section.threads)
+        proximity = ProximityCnn(store.file("proximity", "proximity.onnx"))
         ears = Ears(
             load_speech(store, section.threads, section.language),
             speaker,
             proximity,
-            load_damage(store, section.threads),
+            DamageCnn(store.file("damage", "damage.onnx")),
         )
-        return Parts(
-            ears, policy or load_policy(section.policy, store, section.threads), section.policy,
-            speaker.thresholds, proximity,
-        )  # fmt: skip
+        proposer = policy or load_policy(section.policy, store, section.threads)
+        proposer.prepare(catalogue.all())
+        return Parts(ears, proposer, section.policy, speaker.thresholds, proximity)
     except UnknownComponentError as error:
         raise SettingsError(str(error)) from error
 
@@ -159,6 +161,7 @@ def make_session(
     owner: OwnerReference | None,
     question: str | None = None,
     backend: Backend | None = None,
+    limits: Limits | None = None,
 ) -> Loop:
     """One session, ready to run. Call it inside a running event loop.
 
@@ -175,6 +178,7 @@ def make_session(
         owner: the enrolled wearer's reference, or None.
         question: a question about the recording, or None.
         backend: carries calls out; the recording stub by default.
+        limits: how long each stage of a turn may take.
 
     Returns:
         The loop; ``await loop.run()`` runs the session.
@@ -203,13 +207,19 @@ def make_session(
         executor.hold("owner", "nobody is enrolled; run `voicegate enroll`")
     turn_settings = settings.turns.turn_settings()
 
+    def tools_off() -> str:
+        # What cannot be written down where the user asked for it must not be done.
+        unwritten = f"an output fails: {log.trouble}" if log.trouble else ""
+        return executor.lasting_hold or unwritten
+
     def work(position: Callable[[], int]) -> TurnWork:
         return TurnWork(
             ears=parts.ears, policy=parts.policy, catalogue=catalogue, execute=executor.execute,
             speaker_thresholds=parts.speaker_thresholds, distance_thresholds=parts.distance_thresholds,
             thresholds=thresholds, repair=settings.gate.repair(), owner_mode=owner_mode, box=box, log=log,
-            position=position, question=question, tools_off=lambda: executor.tools_off,
+            position=position, question=question, tools_off=tools_off,
             confirmations=settings.gate.confirmations(), grace_s=settings.tools.grace_s(),
+            limits=limits or Limits(),
         )  # fmt: skip
 
     def opened(described: Description) -> None:

@@ -21,6 +21,7 @@ echo is explained by as much as the echo's part of the sum.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -68,8 +69,8 @@ class EchoPath:
     Attributes:
         delay_samples: from the reference to the microphone, to 8 ms.
         drift_ppm: how much faster the delay grows than time passes, to 10 ppm.
-        coherence: mean over the bands of the squared coherence at that delay, 0 to 1. An echo alone gives 0.2 to 0.9; no
-            echo gives about one over the number of independent frames.
+        coherence: mean over the bands of the squared coherence at that delay, 0 to 1. An echo alone gives 0.2 to 0.9;
+            no echo gives about one over the number of independent frames.
     """
 
     delay_samples: int
@@ -118,8 +119,8 @@ def estimate_echo(microphone: npt.NDArray[np.float32], reference: npt.NDArray[np
     """Fit the echo of a reference in microphone audio.
 
     Args:
-        microphone: float32 ``(n,)`` at 16 kHz, at least ``MIN_SAMPLES``. One to five seconds are best: a fit over longer
-            audio averages over a path that moves.
+        microphone: float32 ``(n,)`` at 16 kHz, at least ``MIN_SAMPLES``. One to five seconds are best: a fit over
+            longer audio averages over a path that moves.
         reference: float32 ``(LEAD_SAMPLES + n + AHEAD_SAMPLES,)``: what was played, beginning ``LEAD_SAMPLES`` before
             the microphone audio.
 
@@ -167,7 +168,7 @@ def _at_lag(played: Complex, lag: int, frames: int) -> Complex:
 
 
 def _half_whitened(spectra: Complex) -> Complex:
-    return spectra / np.sqrt(np.abs(spectra) + 1e-6)
+    return np.asarray(spectra / np.sqrt(np.abs(spectra) + 1e-6), np.complex64)
 
 
 def _find_path(heard: Complex, played: Complex) -> EchoPath | None:
@@ -207,7 +208,7 @@ def _predict(heard: Complex, played: Complex, lag: int) -> Complex:
     taps = np.ascontiguousarray(taps.transpose(1, 0, 2))
     target = np.ascontiguousarray(heard.T)
     edges = np.linspace(0, frames, max(3, round(frames / _FIT_BLOCK)) + 1).astype(int)
-    blocks = [slice(start, end) for start, end in zip(edges, edges[1:], strict=False)]
+    blocks = [slice(start, end) for start, end in pairwise(edges)]
     predicted = np.zeros_like(target)
     error = np.square(np.abs(target))
     for _ in range(_ROUNDS):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.assemble import Parts, default_profile, load_parts
+from agent.assemble import Parts, default_profile, load_catalogue, load_parts
 from agent.clock import WallClock
 from agent.exit_codes import ExitCode
 from agent.frames import FRAME_SAMPLES, Frame
@@ -156,7 +156,7 @@ def _check(audio: Audio, parts: Parts, settings: Settings) -> ClipReport:
 
 async def run(args: argparse.Namespace, settings: Settings, store: Store) -> ExitCode:
     """``voicegate enroll``: from files, or from the microphone."""
-    parts = await asyncio.to_thread(load_parts, settings, store)
+    parts = await asyncio.to_thread(load_parts, settings, store, load_catalogue(settings))
     out = args.out or default_profile()
     if args.files:
         reference, clips = await reference_from_files(args.files, parts, settings), len(args.files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from agent.events import Envelope, Event
+from agent.events import Envelope, Event, Failed
 from gate.span import SAMPLE_RATE_HZ
 
 E = TypeVar("E", bound=Envelope)
@@ -45,6 +45,10 @@ class MemorySink:
 class EventLog:
     """The session's only source of events.
 
+    A sink that fails (a full disk under the event file) costs its own event only: the others get theirs and a
+    ``Failed`` that says so, and ``trouble`` holds until that sink takes an event again. A pipe that nobody reads any
+    more is passed on as ``BrokenPipeError``, after every sink has the event: it ends the session.
+
     Args:
         session: the session's id.
         sinks: where events go.
@@ -56,6 +60,7 @@ class EventLog:
         self._sinks = list(sinks)
         self._now_s = now_s
         self._seq = 0
+        self._failing: dict[int, str] = {}
         self.wants_levels = any(sink.wants_levels for sink in sinks)
 
     def emit(self, kind: type[E], at_sample: int, *, clock_s: float | None = None, **fields: Any) -> E:
@@ -78,9 +83,34 @@ class EventLog:
             **fields,
         )
         self._seq += 1
-        for sink in self._sinks:
-            sink.emit(event)  # type: ignore[arg-type]  # every concrete Envelope is in the Event union
+        for error in self._hand_out(event):
+            self.emit(Failed, at_sample, clock_s=clock_s, where="writing events", error=error)
         return event
+
+    @property
+    def trouble(self) -> str:
+        """Which outputs did not take their last event, and why; empty when all did."""
+        return "; ".join(self._failing.values())
+
+    def _hand_out(self, event: Envelope) -> list[str]:
+        """Give an event to every sink; says what failed that had not failed before."""
+        new: list[str] = []
+        unread: BrokenPipeError | None = None
+        for index, sink in enumerate(self._sinks):
+            try:
+                sink.emit(event)  # type: ignore[arg-type]  # every concrete Envelope is in the Event union
+            except BrokenPipeError as error:
+                unread = error
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"[:300]
+                if index not in self._failing:
+                    new.append(text)
+                self._failing[index] = text
+            else:
+                self._failing.pop(index, None)
+        if unread is not None:
+            raise unread
+        return new
 
     def level(self, kind: type[E], at_sample: int, **fields: Any) -> None:
         """Send a level event to the sinks that want it; it takes no number, so files have no holes."""

@@ -26,8 +26,7 @@ class JsonLinesSink:
         self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         size = os.fstat(self._file).st_size
-        if size and os.pread(self._file, 1, size - 1) != b"\n":
-            os.write(self._file, b"\n")
+        self._torn = bool(size) and os.pread(self._file, 1, size - 1) != b"\n"
 
     def emit(self, event: Event) -> None:
         """Append one event.
@@ -35,10 +34,10 @@ class JsonLinesSink:
         Raises:
             OSError: when the disk is full; the torn line is closed off before the next event.
         """
-        line = event.model_dump_json().encode() + b"\n"
+        line = (b"\n" if self._torn else b"") + event.model_dump_json().encode() + b"\n"
         written = os.write(self._file, line)
-        if written < len(line):
-            os.write(self._file, b"\n")
+        self._torn = written < len(line)
+        if self._torn:
             raise OSError(f"{self.path}: only {written} of {len(line)} bytes could be written; is the disk full?")
 
     async def aclose(self) -> None:

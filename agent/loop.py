@@ -157,7 +157,8 @@ class Loop:
 
     async def _close_all(self, reason: str) -> events.SessionEnded:
         """Close in an order in which nothing is lost: work, effects, source, and the events last."""
-        closers = [self._worker.aclose, *([self._on_close] if self._on_close else []), self._source.aclose]
+        effects = [self._on_close] if self._on_close else []
+        closers = [self._worker.aclose, *effects, self._worker.settle, self._source.aclose]
         for close in closers:
             try:
                 await close()
@@ -165,9 +166,10 @@ class Loop:
                 self._log.emit(
                     events.Failed, self._position, where="closing", error=f"{type(error).__name__}: {error}"[:300]
                 )
-        ended = self._end(reason)
-        await self._log.aclose()
-        return ended
+        try:
+            return self._end(reason)
+        finally:
+            await self._log.aclose()
 
     def submit_text(self, text: str) -> None:
         """Queue a command that the operator typed."""

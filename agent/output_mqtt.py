@@ -48,7 +48,7 @@ each other out; brokers need not say so."""
 FIRST_YIELD_S = 600.0
 LAST_YIELD_S = 86_400.0
 """How long we then leave the other one alone, doubling each time."""
-CLOSE_LIMIT_S = 1.6
+CLOSE_LIMIT_S = 1.5
 """What ``aclose`` gives to the last events. With hanging up it ends within 2 s."""
 
 BROKER_HOLD = "mqtt"
@@ -111,6 +111,7 @@ class MqttSink:
         self._dropping = False
         self._trouble = ""
         self._ignored: dict[str, int] = {}
+        self._connected_s: float | None = None
         self._hang_ups = 0
         self._retry_s = FIRST_RETRY_S
         self._yield_s = FIRST_YIELD_S
@@ -185,11 +186,11 @@ class MqttSink:
     async def _stay_connected(self) -> None:
         while True:
             is_last_attempt = self._stopping.is_set()
-            began_s = self._clock.now_s()
+            self._connected_s = None
             error = await self._one_connection()
             if error is None:
                 return
-            lasted_s = self._clock.now_s() - began_s
+            lasted_s = 0.0 if self._connected_s is None else self._clock.now_s() - self._connected_s
             if lasted_s >= SETTLED_S:
                 self._retry_s = FIRST_RETRY_S
             if lasted_s >= STABLE_S:
@@ -237,6 +238,7 @@ class MqttSink:
                 task.result()
 
     def _connected(self, may_listen: bool) -> None:
+        self._connected_s = self._clock.now_s()
         self._trouble = ""
         self._unsent = set(self._retained)
         if self._holds is not None:

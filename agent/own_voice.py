@@ -1,8 +1,8 @@
 """Keeps the gate deaf to itself: which words of a turn are our own playback, heard again. An ear without weights.
 
-Two witnesses. The *acoustic* one fits the echo of what was played (``agent.echo``) and asks, word by word, how much of the
-energy it explains. The *textual* one compares the words with those that were spoken aloud, for paths that no linear filter
-follows (a wireless loudspeaker seconds late, heavy distortion).
+Two witnesses. The *acoustic* one fits the echo of what was played (``agent.echo``) and asks, word by word, how much of
+the energy it explains. The *textual* one compares the words with those that were spoken aloud, for paths that no linear
+filter follows (a wireless loudspeaker seconds late, heavy distortion).
 
 An echo never authorises. A word that our playback explains is not the wearer's, so it is left out of the turn; a turn
 of nothing but such words is our own voice; and where the wearer may have spoken *under* the playback, so that a "don't"
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from gate.grounding import normal_form
 from gate.span import SAMPLE_RATE_HZ, Span
 
 OWN_FROM = 0.3
-"""A word is ours from this explained share on. An echo alone gives 0.6 and more; at 0.3 the wearer is 3.7 dB above it."""
+"""A word is ours from this explained share on: with the wearer 3.7 dB above the echo, or less."""
 CONTESTED_BELOW = 0.75
 """Below this, somebody may have spoken under the playback; a loud echo alone is explained by more."""
 TRACE_FROM = 0.1
@@ -36,8 +37,8 @@ TRACE_FROM = 0.1
 
 TEXT_SHARE = 0.7
 TEXT_MIN_WORDS = 3
-"""So much of a turn, and so many words of it, must be what we said, in our order, for the text alone to condemn it. A "yes"
-after "..., yes?" is therefore judged by its sound."""
+"""So many words, in our order, must be what we said for the text alone to condemn them: a phrase while we sound, or this
+share of the turn within ``TEXT_AFTER_SAMPLES``. A "yes" after "..., yes?" is therefore judged by its sound."""
 TEXT_AFTER_SAMPLES = 2 * SAMPLE_RATE_HZ
 """How long after the end of a sound the text still counts while the device's delay is unknown."""
 
@@ -103,13 +104,18 @@ class TurnEcho:
     Attributes:
         words: every word with its judgement.
         spoken: our own words that may be in it, in comparable form.
-        estimates: fits with the place of their first sample, or None when they failed; empty when no sound of ours can be
-            in the turn.
+        estimates: fits with the place of their first sample, or None when they failed; empty when no sound of ours can
+            be in the turn.
     """
 
     words: tuple[_Judged, ...] = ()
     spoken: tuple[str, ...] = ()
     estimates: tuple[tuple[int, EchoEstimate], ...] | None = field(default=(), repr=False)
+
+    @classmethod
+    def without_playback(cls, words: Sequence[Word]) -> TurnEcho:
+        """A turn in whose reach nothing was played: every word is somebody else's."""
+        return cls(tuple(_Judged(word, None, False) for word in words))
 
     @property
     def kept(self) -> tuple[Word, ...]:
@@ -201,15 +207,22 @@ class OwnVoice:
         """
         spoken = self._spoken(span)
         if not self._audible(span):
-            return TurnEcho(tuple(_Judged(word, None, False) for word in words), spoken, ())
+            return replace(TurnEcho.without_playback(words), spoken=spoken)
         estimates = self._measure(span, samples)
         if estimates is None:
             return self.unmeasured(span, words)
         shares = [_share(estimates, [word.span]) for word in words]
-        repeated = self._repeated(words, spoken)
+        repeated, phrases = _repeated(words, spoken)
         judged = tuple(
             # A word without energy, while we sound, is one that the recogniser has from elsewhere: doubt is ours.
-            _Judged(word, share, share is None or share >= OWN_FROM or (share >= TRACE_FROM and index in repeated))
+            _Judged(
+                word,
+                share,
+                share is None
+                or share >= OWN_FROM
+                or (share >= TRACE_FROM and index in repeated)
+                or index in phrases,
+            )
             for index, (word, share) in enumerate(zip(words, shares, strict=True))
         )
         return TurnEcho(judged, spoken, estimates)
@@ -217,7 +230,7 @@ class OwnVoice:
     def unmeasured(self, span: Span, words: Sequence[Word]) -> TurnEcho:
         """What a turn counts as when comparing it failed: ours, if anything of ours can be in it."""
         if not self._audible(span):
-            return TurnEcho(tuple(_Judged(word, None, False) for word in words), self._spoken(span), ())
+            return replace(TurnEcho.without_playback(words), spoken=self._spoken(span))
         return TurnEcho(tuple(_Judged(word, None, True) for word in words), self._spoken(span), None)
 
     def _audible(self, span: Span) -> bool:
@@ -238,7 +251,7 @@ class OwnVoice:
         count = max(1, -(-audio.size // PIECE_SAMPLES))
         edges = np.linspace(0, audio.size, count + 1).astype(int)
         out = []
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in pairwise(edges):
             first = span.start_sample - before.size + int(start) - LEAD_SAMPLES
             reference = self.record.reference(first, LEAD_SAMPLES + int(end - start) + AHEAD_SAMPLES)
             estimate = estimate_echo(audio[start:end], reference)
@@ -254,13 +267,6 @@ class OwnVoice:
             if first >= sample or sample > self._position:
                 return np.zeros(0, np.float32)
             return self._ring[np.arange(first, sample) % HISTORY_SAMPLES]
-
-    @staticmethod
-    def _repeated(words: Sequence[Word], spoken: tuple[str, ...]) -> frozenset[int]:
-        """Indices of the words that we said, in our order."""
-        owners = [index for index, word in enumerate(words) for _ in normal_form(word.text)]
-        heard = [token for word in words for token in normal_form(word.text)]
-        return frozenset(owners[place] for place in _in_order(heard, spoken))
 
 
 class HeardSource:
@@ -330,9 +336,19 @@ def _share(estimates: Sequence[tuple[int, EchoEstimate]], spans: Sequence[Span])
     return explained(energy, left)
 
 
-def _in_order(heard: Sequence[str], spoken: Sequence[str]) -> list[int]:
-    """Places in ``heard`` of the tokens that stand in ``spoken`` in the same order."""
+def _in_order(heard: Sequence[str], spoken: Sequence[str], run: int = 1) -> list[int]:
+    """Places in ``heard`` of the tokens that stand in ``spoken`` in the same order, in runs of at least ``run``."""
     if not heard or not spoken:
         return []
     blocks = SequenceMatcher(None, list(heard), list(spoken), autojunk=False).get_matching_blocks()
-    return [block.a + step for block in blocks for step in range(block.size)]
+    return [block.a + step for block in blocks if block.size >= run for step in range(block.size)]
+
+
+def _repeated(words: Sequence[Word], spoken: Sequence[str]) -> tuple[frozenset[int], frozenset[int]]:
+    """Indices of the words that we said in the same order, and of those that belong to a whole phrase of ours."""
+    owners = [index for index, word in enumerate(words) for _ in normal_form(word.text)]
+    heard = [token for word in words for token in normal_form(word.text)]
+    return (
+        frozenset(owners[place] for place in _in_order(heard, spoken)),
+        frozenset(owners[place] for place in _in_order(heard, spoken, TEXT_MIN_WORDS)),
+    )

@@ -1,12 +1,13 @@
 """Plays sounds on an output device, through PortAudio (``sounddevice``, imported only when one is opened).
 
-Every call into the driver runs on a thread that may be abandoned, and a sound is stopped by a flag that the driver's own
-callback reads: neither a hung driver nor a device that was unplugged ever holds up the loop.
+Every call into the driver runs on a thread that may be abandoned, and a sound is stopped by a flag that the driver's
+own callback reads: neither a hung driver nor a device that was unplugged ever holds up the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from agent.source_microphone import load_sounddevice
 from agent.sources import SourceError
 
 OPEN_LIMIT_S = 3.0
-CLOSE_LIMIT_S = 0.5
+CLOSE_LIMIT_S = 0.4
 LATE_LIMIT_S = 2.0
 """How long after its due end a sound may still be playing before the device counts as stopped."""
 
@@ -86,6 +87,7 @@ class SounddevicePlayer:
         """
         loop = asyncio.get_running_loop()
         playing = _DevicePlaying(loop, on_start)
+        self._playing = playing
         try:
             await run_detached(
                 lambda: self._open(playing, sound),
@@ -95,7 +97,6 @@ class SounddevicePlayer:
             )
         except TimeoutError as error:
             raise PlayerError(f"opening the output device did not return in {OPEN_LIMIT_S:.0f} s") from error
-        self._playing = playing
         return playing
 
     async def aclose(self) -> None:
@@ -103,8 +104,7 @@ class SounddevicePlayer:
         playing, self._playing = self._playing, None
         if playing is not None:
             playing.stop()
-            with contextlib.suppress(TimeoutError):
-                await run_detached(playing.close, CLOSE_LIMIT_S, name="voicegate-player-close")
+            await playing.close_in_time()
 
     def _open(self, playing: _DevicePlaying, sound: Sound) -> None:
         try:
@@ -181,10 +181,18 @@ class _DevicePlaying:
         except TimeoutError as error:
             raise PlayerError("the output device stopped taking samples (unplugged?)") from error
         finally:
-            with contextlib.suppress(TimeoutError):
-                await run_detached(self.close, CLOSE_LIMIT_S, name="voicegate-player-close")
+            await self.close_in_time()
         if not self._stopped and self._next < self._samples.size:
             raise PlayerError("the output device broke off (unplugged?)")
+
+    async def close_in_time(self) -> None:
+        """Close the stream; one that does not close in time is abandoned with its thread."""
+        try:
+            await run_detached(self.close, CLOSE_LIMIT_S, name="voicegate-player-close")
+        except TimeoutError:
+            # At exit sounddevice terminates PortAudio: that would block as well, and the program never end.
+            if exit_handler := getattr(self._module, "_exit_handler", None):
+                atexit.unregister(exit_handler)
 
     def close(self) -> None:
         """Close the stream; blocks for as long as the driver does."""

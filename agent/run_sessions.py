@@ -126,8 +126,8 @@ async def replay(args: argparse.Namespace, settings: Settings, store: Store) -> 
     Returns:
         ``SOURCE`` when at least one file could not be used; the others are replayed all the same.
     """
-    parts = await asyncio.to_thread(load_parts, settings, store)
     catalogue = load_catalogue(settings)
+    parts = await asyncio.to_thread(load_parts, settings, store, catalogue)
     mode, owner = await _owner(args, settings, parts)
     worst = ExitCode.OK
     with tempfile.TemporaryDirectory(prefix="voicegate-") as scratch:
@@ -163,8 +163,8 @@ async def replay(args: argparse.Namespace, settings: Settings, store: Store) -> 
 async def listen(args: argparse.Namespace, settings: Settings, store: Store) -> ExitCode:
     """Listen to the microphone, or to raw samples on standard input, until stopped."""
     clock = WallClock()
-    parts = await asyncio.to_thread(load_parts, settings, store)
     catalogue = load_catalogue(settings)
+    parts = await asyncio.to_thread(load_parts, settings, store, catalogue)
     mode, owner = await _owner(args, settings, parts)
     journal: Journal = open_journal(journal_path(settings))
     for row in journal.recovered:
@@ -184,7 +184,9 @@ def _live_source(args: argparse.Namespace, settings: Settings, clock: WallClock)
     if args.stdin:
         from agent.source_stdin import StdinSource
 
-        return StdinSource(rate_hz=args.rate, channels=args.channels, sample_format=args.format)
+        return StdinSource(
+            sample_format=args.format, rate_hz=args.rate, channels=args.channels, channel=settings.source.channel
+        )
     from agent.source_microphone import MicrophoneSource
 
     return MicrophoneSource(settings.source.device, clock=clock, channel=settings.source.channel)

@@ -103,7 +103,7 @@ class GateSection(_Section):
     medium: RiskSection = Field(default_factory=lambda: _risk_defaults(Risk.MEDIUM))
     high: RiskSection = Field(default_factory=lambda: _risk_defaults(Risk.HIGH))
     mask_reach_ms: int = Field(default=150, ge=0)
-    grant_life_s: float = Field(default=10.0, gt=0)
+    grant_life_s: float = Field(default=15.0, gt=0)
     confirm: tuple[Literal["low", "medium", "high"], ...] = ("high",)
     """Risk classes whose calls are asked about before they run ("Transfer 60 dollars to Ben, yes?")."""
     confirm_life_s: float = Field(default=8.0, gt=0)

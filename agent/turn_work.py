@@ -476,7 +476,9 @@ class TurnWork:
             decision, self.box.confirmation = confirm.ask(decision, risk, summary, end_sample, self.confirmations)
         yield from self._carry_out(decision, timing, now_s)
 
-    def _facts(self, now_sample: int) -> SessionFacts:
+    def _facts(self, end_sample: int) -> SessionFacts:
+        # A decision that comes long after its turn is made at the stream's position: it may have gone stale.
+        now_sample = max(end_sample, self.position())
         tools_off = self.tools_off() or ("" if self.execute is not None else "nothing can execute them")
         return SessionFacts(self.box.state.owner is not None, now_sample, tools_off, self.question is not None)
 

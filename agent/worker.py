@@ -7,6 +7,7 @@ decisions. Only the times differ.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import queue
 import threading
@@ -73,7 +74,11 @@ class Worker(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Stop at once; what is running is abandoned and counts as not done."""
+        """Stop at once: work and effects that have not started are thrown away. A call that runs is left running."""
+        ...
+
+    async def settle(self) -> None:
+        """After ``aclose``, and once calls have been told to end: report how those that were running did."""
         ...
 
 
@@ -106,8 +111,11 @@ class _Thread:
             error: BaseException | None = None
             try:
                 result = call()
-            except BaseException as caught:  # a model may raise anything; the turn must end with a reason
-                error = caught
+            except BaseException as caught:
+                # A model may raise anything, and the turn must end with a reason. A future cannot carry StopIteration,
+                # and SystemExit would end the program.
+                carried = isinstance(caught, Exception) and not isinstance(caught, StopIteration)
+                error = caught if carried else RuntimeError(f"{type(caught).__name__}: {caught}")
             # The loop is gone when the session was abandoned: nobody waits for the result any more.
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, result, error)
@@ -147,6 +155,47 @@ class _Inference:
         self._thread.stop()
 
 
+SETTLE_S = 1.0
+"""How long a call that was told to end is waited for before it is reported as unknown."""
+
+
+class _Calls:
+    """Effects that have started. Who waits for one may be cancelled; the call is not, so its end is always reported."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, request: Launch, end_s: Callable[[float], float]) -> None:
+        """Start a call and wait for its end. ``end_s`` makes its real seconds into its end on the session's clock."""
+        task = asyncio.create_task(self._run(request, end_s), name="voicegate-call")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.shield(task)
+
+    async def settle(self) -> None:
+        """Wait for every call for at most ``SETTLE_S``, then report the rest as unknown."""
+        if not self._tasks:
+            return
+        with contextlib.suppress(TimeoutError):
+            await within_s(asyncio.wait(self._tasks), SETTLE_S)
+        left = list(self._tasks)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    async def _run(self, request: Launch, end_s: Callable[[float], float]) -> None:
+        async def call() -> tuple[object, BaseException | None]:
+            try:
+                return await request.call(), None
+            except asyncio.CancelledError:
+                return None, RuntimeError("the session ended while it ran")
+            except Exception as error:
+                return None, error
+
+        (value, error), seconds = await timed_async(call)
+        request.done(value, error, end_s(seconds))
+
+
 class WallWorker:
     """Real time: work starts when it arrives and runs beside the event loop."""
 
@@ -155,6 +204,7 @@ class WallWorker:
         self._inference = _Inference()
         self._jobs: asyncio.Queue[Job | None] = asyncio.Queue()
         self._effects: set[asyncio.Task[None]] = set()
+        self._calls = _Calls()
         self._task = asyncio.create_task(self._run(), name="voicegate-worker")
 
     @property
@@ -185,6 +235,10 @@ class WallWorker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._inference.stop()
+
+    async def settle(self) -> None:
+        """Report how the calls that were running ended."""
+        await self._calls.settle()
 
     async def _run(self) -> None:
         while (job := await self._jobs.get()) is not None:
@@ -232,15 +286,8 @@ class WallWorker:
         except asyncio.CancelledError:
             request.abandoned()
             raise
-        if request.is_withdrawn():
-            return
-        value: object = None
-        error: BaseException | None = None
-        try:
-            value = await request.call()
-        except Exception as caught:
-            error = caught
-        request.done(value, error, self._clock.now_s())
+        if not request.is_withdrawn():
+            await self._calls.run(request, lambda seconds: self._clock.now_s())
 
 
 @dataclass(order=True)
@@ -271,6 +318,7 @@ class ChargedWorker:
         self._request: Request | None = None
         self._free_s = 0.0
         self._effects: list[_Effect] = []
+        self._calls = _Calls()
         self._order = 0
 
     @property
@@ -341,6 +389,10 @@ class ChargedWorker:
         self._effects.clear()
         self._inference.stop()
 
+    async def settle(self) -> None:
+        """Report how the calls that were running ended."""
+        await self._calls.settle()
+
     def _resume(self, reply: object) -> bool:
         assert self._work is not None, "only running work is resumed"
         try:
@@ -363,15 +415,6 @@ class ChargedWorker:
         if request.is_held() and effect.due_s + HOLD_STEP_S <= effect.last_s:
             heapq.heappush(self._effects, replace(effect, due_s=effect.due_s + HOLD_STEP_S))
             return
-        if request.is_withdrawn():
-            return
-
-        async def call() -> tuple[object, BaseException | None]:
-            try:
-                return await request.call(), None
-            except Exception as error:
-                return None, error
-
-        (value, error), seconds = await timed_async(call)
-        # An effect runs beside the worker, so it is timed but does not keep the worker busy.
-        request.done(value, error, effect.due_s + (seconds if self._charge else 0.0))
+        if not request.is_withdrawn():
+            # An effect runs beside the worker, so it is timed but does not keep the worker busy.
+            await self._calls.run(request, lambda seconds: effect.due_s + (seconds if self._charge else 0.0))

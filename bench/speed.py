@@ -133,7 +133,7 @@ async def measure(utterances: list[Utterance], repeats: int, threads: int) -> tu
     store = Store()
     settings = Settings.model_validate({"models": {"threads": threads}})
     start_s = time.perf_counter()
-    parts = load_parts(settings, store)
+    parts = load_parts(settings, store, load_catalogue(settings))
     load_s = time.perf_counter() - start_s
     gguf = next(store.path("smollm2-135m-instruct-gguf").glob("*.gguf"))
     tools = "\n".join(f"- {tool.name}: {tool.description}" for tool in load_catalogue(settings).all())

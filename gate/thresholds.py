@@ -59,7 +59,7 @@ class Thresholds:
 
     by_risk: Mapping[Risk, RiskThresholds] = field(default_factory=_default_by_risk)
     mask_reach_samples: int = 2_400
-    grant_life_samples: int = 160_000
+    grant_life_samples: int = 240_000
 
     def __post_init__(self) -> None:
         missing = [risk.name for risk in Risk if risk not in self.by_risk]

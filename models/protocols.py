@@ -240,6 +240,10 @@ class Policy(Protocol):
     @property
     def model(self) -> ModelId: ...
 
+    def prepare(self, tools: Sequence[ToolFacts]) -> None:
+        """Do now what the first turn with these tools would otherwise wait for."""
+        ...
+
     def propose(self, turn: PolicyInput) -> PolicyOutput:
         """Write one action. May raise: the caller turns any exception into no execution with a reason."""
         ...

@@ -49,6 +49,9 @@ _SPEECH_FROM = -1.6
 """Speech where mean token log-probability - 0.9 x no-speech probability exceeds this; fitted by logistic regression on
 speech, clean and at 10 dB in babble, against noise and music."""
 _DOUBTFUL_BELOW = -0.5
+"""Mean token log-probability; of clear English commands in quiet, one in four lies below."""
+_LOOP_TOKENS = 8
+_LOOP_VARIETY = 0.35
 _OTHER_LANGUAGE_FROM = 0.8
 _SHORTEST_MEAN_WORD_SAMPLES = SAMPLE_RATE_HZ * 12 // 100
 _NO_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
@@ -141,6 +144,8 @@ class WhisperEar:
         if not text.mean_log_probability - _NO_SPEECH_WEIGHT * silent > _SPEECH_FROM:
             why = f"no speech: p={silent:.2f}, mean log-probability {text.mean_log_probability:.2f}"
             return Heard((), why, silent, states)
+        if text.mean_log_probability < _DOUBTFUL_BELOW and _repeats_itself(text.tokens):
+            return Heard((), "no speech: the text repeats itself", silent, states)
         times = _token_times(text.alignments, len(text.tokens), audio.size)
         words = [
             Word(spelt, Span(times[first], times[last]), float(np.exp(text.log_probabilities[voiced].min())))
@@ -275,6 +280,11 @@ def without_loops(words: Sequence[Word]) -> tuple[Word, ...]:
                     del kept[start + length : end], keys[start + length : end]
             start += 1
     return tuple(kept)
+
+
+def _repeats_itself(tokens: Sequence[int]) -> bool:
+    """Whether text consists of few tokens over and over, as made of noise and music."""
+    return len(tokens) >= _LOOP_TOKENS and len(set(tokens)) < _LOOP_VARIETY * len(tokens)
 
 
 def _key(text: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agent.hearing import Ears
+from gate.catalogue import ToolFacts
 from gate.evidence import DamageStretch, SpeakerVerdict, Word
 from gate.span import SAMPLE_RATE_HZ, Span
 from models.protocols import Audio, Embedding, Heard, ModelId, Nearness, PolicyInput, PolicyOutput
@@ -182,6 +183,9 @@ class ScriptedPolicy:
     def __init__(self, replies: Mapping[str, str | Exception]) -> None:
         self.replies = replies
         self.seen: list[PolicyInput] = []
+
+    def prepare(self, tools: Sequence[ToolFacts]) -> None:
+        """Nothing to prepare."""
 
     def propose(self, turn: PolicyInput) -> PolicyOutput:
         self.seen.append(turn)

@@ -84,6 +84,10 @@ class ToolBox:
         """Every tool."""
         return self.tools
 
+    def summary(self, call: ToolCall) -> str:
+        """The call as a short sentence."""
+        return f"{call.name} {', '.join(map(str, call.params.values()))}".strip()
+
     def check(self, call: ToolCall) -> tuple[CallProblem, ...]:
         """Missing, extra and ill-typed arguments, in call order."""
         tool = self.find(call.name)

@@ -25,7 +25,7 @@ def _small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     parts = Parts(
         FakeEars(VOICES).ears(), ScriptedPolicy(REPLIES), "scripted", FixedSpeakerThresholds(), FixedDistanceThresholds()
     )
-    monkeypatch.setattr(run_sessions, "load_parts", lambda settings, store: parts)
+    monkeypatch.setattr(run_sessions, "load_parts", lambda settings, store, catalogue: parts)
     monkeypatch.setattr("agent.assemble.make_vad", lambda mode: LevelVad())
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent import events
-from agent.eventlog import EventLog
+from agent.eventlog import EventLog, MemorySink
 from agent.jsonl import JsonLinesSink, read_events
 
 
@@ -72,12 +72,42 @@ def test_a_whole_line_that_is_no_event_is_an_error_that_names_it(tmp_path: Path)
         list(read_events(path))
 
 
-def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    log = _log(tmp_path / "e.jsonl")
+def test_a_full_disk_is_said_by_the_other_outputs_and_costs_only_its_own_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path, memory = tmp_path / "e.jsonl", MemorySink()
+    log = EventLog("s", [JsonLinesSink(path), memory], lambda: 0.0)
+    log.emit(events.SourceLost, 0, lost_samples=1)
     real = os.write
     monkeypatch.setattr("agent.jsonl.os.write", lambda fd, data: real(fd, data[:10]))
-    with pytest.raises(OSError, match="disk full"):
+    log.emit(events.SourceLost, 0, lost_samples=2)
+    log.emit(events.SourceLost, 0, lost_samples=3)
+    assert "disk full" in log.trouble
+    said = [event for event in memory.events if isinstance(event, events.Failed)]
+    assert len(said) == 1, "said once, not with every event"
+    assert "disk full" in said[0].error
+    monkeypatch.setattr("agent.jsonl.os.write", real)
+    log.emit(events.SourceLost, 0, lost_samples=4)
+    assert log.trouble == ""
+    assert [event.lost_samples for event in read_events(path)] == [1, 4], "a torn line must not swallow the next"
+    assert [event.seq for event in memory.events] == list(range(5))
+
+
+def test_an_unread_pipe_ends_the_session_only_after_the_file_has_the_event(tmp_path: Path):
+    class Unread:
+        wants_levels = False
+
+        def emit(self, event: object) -> None:
+            raise BrokenPipeError
+
+        async def aclose(self) -> None:
+            pass
+
+    path = tmp_path / "e.jsonl"
+    log = EventLog("s", [Unread(), JsonLinesSink(path)], lambda: 0.0)
+    with pytest.raises(BrokenPipeError):
         log.emit(events.SourceLost, 0, lost_samples=1)
+    assert len(list(read_events(path))) == 1
 
 
 def test_the_file_is_readable_by_its_owner_only(tmp_path: Path):

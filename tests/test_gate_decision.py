@@ -468,8 +468,6 @@ def test_a_call_without_arguments_rests_on_every_word() -> None:
     for where, action in ((far_off - 1, ActionKind.PARDON), (far_off, ActionKind.TOOL)):
         on = evidence(clear, damaged=(damage(where, where + 800),))
         assert sound(judge(tool("panic"), on)).action is action
-        said = evidence("darken it", damaged=())
-        assert judge(tool("lamp", device="it", action="dim"), said).action is ActionKind.TOOL
 
 
 # Choices ----------------------------------------------------------------------------------------------------------

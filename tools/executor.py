@@ -128,6 +128,15 @@ class Executor:
         return "; ".join(f"{source}: {reason}" for source, reason in self._holds.items())
 
     @property
+    def lasting_hold(self) -> str:
+        """Why tools are off, in one line, or the empty string when the next call may switch them on again.
+
+        A journal that could not be written is tried again by the next call, which is refused when it still cannot. Who
+        asks before a call must not take that hold for a reason not to call, or tools would stay off for good.
+        """
+        return "" if set(self._holds) == {_JOURNAL} else self.tools_off
+
+    @property
     def in_flight(self) -> tuple[ExecutionRecord, ...]:
         """The calls that have a grant and no end yet."""
         return tuple(running.record for running in self._running.values())

@@ -6,7 +6,7 @@ Recordings are trimmed to their voice, cut at random to each duration of the gri
 live loop. Targets are two recordings of one person, or two halves of one where there is only one; impostors are
 other people of the same set, so that rooms and devices do not give them away. For every pair of durations the score
 that a stated share of impostors reaches, and the score that a stated share of targets stays below, are taken over
-the development speakers, each set weighing the same; a line in the inverse roots of the two durations, fitted to
+the development speakers, each set weighing the same; a curve in the inverse roots of the two durations, fitted to
 them, makes the grid.
 """
 
@@ -99,17 +99,13 @@ def fit(data: Sequence[Piece]) -> dict[str, Any]:
         target, impostor = scores(data, row, column, development=True)
         raw["owner_at"][number] = _quantile(impostor, 1.0 - FALSE_ACCEPT_TARGET)
         raw["other_below"][number] = _quantile(target, FALSE_REJECT_TARGET)
-    durations_s = np.array(GRID_S)
-    short = np.array([durations_s[row] for row, _ in cells]) ** -0.5
-    long = np.array([durations_s[column] for _, column in cells]) ** -0.5
-    basis = np.stack([np.ones(len(cells)), short, long], axis=1)
-    inverse_roots = durations_s**-0.5
-    shorter = np.maximum(inverse_roots[:, None], inverse_roots[None])
-    longer = np.minimum(inverse_roots[:, None], inverse_roots[None])
+    roots = np.array(GRID_S) ** -0.5
+    short, long = roots[[row for row, _ in cells]], roots[[column for _, column in cells]]
+    shorter, longer = np.maximum(roots[:, None], roots[None]), np.minimum(roots[:, None], roots[None])
     grids = {}
     for name, values in raw.items():
-        constant, by_short, by_long = np.linalg.lstsq(basis, values, rcond=None)[0]
-        grids[name] = constant + by_short * shorter + by_long * longer
+        weights = np.linalg.lstsq(_basis(short, long), values, rcond=None)[0]
+        grids[name] = _basis(shorter, longer) @ weights
     grids["other_below"] = np.minimum(grids["other_below"], grids["owner_at"])
     return {
         "durations_s": list(GRID_S),
@@ -155,6 +151,11 @@ def rates(data: Sequence[Piece], calibration: SpeakerCalibration, row: int, colu
         for verdict in SpeakerVerdict:
             out[f"{kind} {verdict.value}"] = sum(v is verdict for v in found) / max(1, len(found))
     return out
+
+
+def _basis(short: FloatArray, long: FloatArray) -> FloatArray:
+    """What a threshold is a linear function of, given the inverse roots of the shorter and the longer duration."""
+    return np.stack([np.ones_like(short), short, short * short, long], axis=-1)
 
 
 def _quantile(by_set: dict[str, FloatArray], share: float) -> float:
