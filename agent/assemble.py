@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,16 +79,15 @@ def load_parts(
 
     section = settings.models
     try:
-        speaker = load_speaker(section.speaker, store, section.threads)
-        proximity = ProximityCnn(store.file("proximity", "proximity.onnx"))
-        ears = Ears(
-            load_speech(store, section.threads, section.language),
-            speaker,
-            proximity,
-            DamageCnn(store.file("damage", "damage.onnx")),
-        )
-        proposer = policy or load_policy(section.policy, store, section.threads)
-        proposer.prepare(catalogue.all())
+        # The recogniser spends its time in native code, so it loads beside the rest: start-up is what users wait for.
+        with ThreadPoolExecutor(1, thread_name_prefix="voicegate-load") as beside:
+            speech = beside.submit(load_speech, store, section.threads, section.language)
+            speaker = load_speaker(section.speaker, store, section.threads)
+            proximity = ProximityCnn(store.file("proximity", "proximity.onnx"))
+            damage = DamageCnn(store.file("damage", "damage.onnx"))
+            proposer = policy or load_policy(section.policy, store, section.threads)
+            proposer.prepare(catalogue.all())
+            ears = Ears(speech.result(), speaker, proximity, damage)
         return Parts(ears, proposer, section.policy, speaker.thresholds, proximity)
     except UnknownComponentError as error:
         raise SettingsError(str(error)) from error

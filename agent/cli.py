@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
@@ -177,8 +178,11 @@ def _run_async(work: Coroutine[Any, Any, ExitCode]) -> ExitCode:
         task = asyncio.ensure_future(work)
 
         def stop() -> None:
-            if task.cancelling():
-                raise KeyboardInterrupt
+            if task.done() or task.cancelling():
+                # What still runs ignores its cancellation (a tool may), and would also keep the interpreter from
+                # ending. Journal and event file are whole at any instant.
+                print("stopped at once", file=sys.stderr, flush=True)
+                os._exit(ExitCode.INTERRUPTED)
             task.cancel()
 
         for number in (signal.SIGINT, signal.SIGTERM):

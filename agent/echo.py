@@ -4,10 +4,10 @@ Pure arithmetic on two signals, microphone and reference. In the short-time Four
 
 1. *Delay.* Sub-band cross-correlation with square-root (partial PHAT) weighting, summed in blocks of a quarter of a
    second whose powers are added, so that neither the room's phases nor a slow drift blurs the peak (after Knapp and
-   Carter, "The generalized correlation method for estimation of time delay", 1976).
+   Carter, "The generalized correlation method for estimation of time delay", 1976). It leaves a few candidates.
 2. *Drift.* Loudspeaker and microphone have clocks of their own; 130 parts per million between two real devices turn
    the phase at 4 kHz by four full turns in 8 s, and no fixed filter follows. The blocks' cross-spectra are added with
-   the phase slope of each candidate drift, and the sharpest sum wins.
+   the phase slope of each drift that may be, and the sharpest sum over candidates and drifts wins.
 3. *Path.* A convolutive transfer function, a few complex taps over frames in each band (Talmon, Cohen and Gannot,
    "Relative transfer function identification using convolutive transfer function approximation", 2009), by weighted
    least squares. The weights fall with the error of the round before, so that a person who talks over the playback
@@ -46,6 +46,7 @@ _LAGS = np.arange(-4, 66)
 """Delays that are searched, in hops: -32 to 520 ms. A little before zero, since the stream is stamped in frames."""
 _DRIFTS_PPM = np.arange(-200, 201, 10)
 _DELAY_BLOCK = 32
+_CANDIDATES = 4
 _FIT_BLOCK = 24
 _TAPS_BEFORE = 2
 _TAPS = 12
@@ -177,19 +178,25 @@ def _find_path(heard: Complex, played: Complex) -> EchoPath | None:
     mic, ref = _half_whitened(heard), _half_whitened(played)
     edges = np.arange(0, frames, _DELAY_BLOCK)
     cross = np.stack([np.add.reduceat(mic * _at_lag(ref, int(lag), frames).conj(), edges) for lag in _LAGS])
-    strength = np.square(np.abs(cross)).sum(axis=(1, 2))
-    best = int(np.argmax(strength))
-    lag = int(_LAGS[best])
     heard_sum = np.square(np.abs(mic)).sum(axis=0)
-    played_sum = np.square(np.abs(_at_lag(ref, lag, frames))).sum(axis=0)
-    if not strength[best] > 0.0:
+    played_sum = np.square(np.abs(ref)).sum(axis=0)
+    if not (heard_sum.max() > 0.0 and played_sum.max() > 0.0):
         return None
+    # Each band by its own powers, or a loud vowel of somebody else's would outweigh an echo in all other bands.
+    scale = 1.0 / (heard_sum * played_sum + 1e-12)
+    likely = np.argsort(-(np.square(np.abs(cross)).sum(axis=1) * scale).sum(axis=1))[:_CANDIDATES]
     middle_s = (edges + np.minimum(edges + _DELAY_BLOCK, frames)) / 2 * (HOP_SAMPLES / SAMPLE_RATE_HZ)
     turns = 2e-6 * np.pi * _DRIFTS_PPM[:, None, None] * middle_s[None, :, None] * _BINS_HZ
-    in_step = np.square(np.abs((cross[best] * np.exp(1j * turns)).sum(axis=1)))
-    coherence = (in_step / (heard_sum * played_sum + 1e-12)).mean(axis=1)
-    drift = int(np.argmax(coherence))
-    return EchoPath(lag * HOP_SAMPLES, float(_DRIFTS_PPM[drift]), float(coherence[drift]))
+    slopes = np.asarray(np.exp(1j * turns), np.complex64)
+    best = EchoPath(0, 0.0, -1.0)
+    for place in likely:
+        in_step = np.square(np.abs((cross[place] * slopes).sum(axis=1)))
+        coherence = (in_step * scale).mean(axis=1)
+        drift = int(np.argmax(coherence))
+        if coherence[drift] > best.coherence:
+            delay = int(_LAGS[place]) * HOP_SAMPLES
+            best = EchoPath(delay, float(_DRIFTS_PPM[drift]), float(coherence[drift]))
+    return best
 
 
 def _drifted(played: Complex, drift_ppm: float) -> Complex:

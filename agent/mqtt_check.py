@@ -43,4 +43,4 @@ async def _connect(settings: MqttSettings) -> bool:
     try:
         return await connection.subscribe(Topics(settings.topic).mute_set)
     finally:
-        await connection.close()
+        await connection.close(goodbye=True)

@@ -14,13 +14,14 @@ import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import aiomqtt
+import paho.mqtt.client as paho
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from agent.mqtt_settings import MqttSettings, MqttSettingsError
-
-if TYPE_CHECKING:
-    import aiomqtt
-    import paho.mqtt.client as paho
 
 SOCKET_LIMIT_S = 1.5
 """For each of TCP's and TLS's handshakes. They run in a thread that cannot be interrupted, so this is also what a
@@ -43,6 +44,8 @@ _UNSPECIFIED = 128
 """Reason codes of MQTT 5; paho translates those of 3.1.1."""
 _TIMED_OUT = "Operation timed out"
 """aiomqtt's only mark of a limit that passed."""
+
+_CONNECTION_ERRORS = (aiomqtt.MqttError, OSError)
 
 _wire_log = logging.getLogger("agent.mqtt.wire")
 _wire_log.setLevel(logging.CRITICAL)  # what matters of it is said once, by the sink
@@ -114,8 +117,8 @@ class Connection(Protocol):
         """The messages of the topics asked for; ends only with an error."""
         ...
 
-    async def close(self) -> None:
-        """Hang up; quick, also when the broker does not answer."""
+    async def close(self, *, goodbye: bool) -> None:
+        """Hang up; quick, also when the broker does not answer. Without a goodbye the broker publishes our will."""
         ...
 
 
@@ -143,7 +146,7 @@ async def open_connection(settings: MqttSettings, *, will: tuple[str, str] | Non
         BrokerError: when it cannot be done; says why in words for people, without the password.
     """
     _need_watchable_sockets()
-    client = _make_client(settings, will)
+    client = await _make_client(settings, will)
     entering = asyncio.ensure_future(client.__aenter__())
     try:
         await asyncio.shield(entering)
@@ -161,23 +164,20 @@ class _AiomqttConnection:
     """An open connection."""
 
     def __init__(self, client: aiomqtt.Client, settings: MqttSettings) -> None:
-        import aiomqtt
-
         self._client = client
         self._settings = settings
-        self._errors = (aiomqtt.MqttError, OSError)
 
     async def subscribe(self, topic: str) -> bool:
         try:
             granted = await self._client.subscribe(topic, qos=0, timeout=ACK_LIMIT_S)
-        except self._errors as error:
+        except _CONNECTION_ERRORS as error:
             raise _lost(error, self._settings) from error
         return all((code if isinstance(code, int) else code.value) < _FIRST_FAILURE for code in granted)
 
     async def publish(self, topic: str, payload: str, *, retain: bool) -> None:
         try:
             await self._client.publish(topic, payload, qos=1, retain=retain, timeout=ACK_LIMIT_S)
-        except self._errors as error:
+        except _CONNECTION_ERRORS as error:
             raise _lost(error, self._settings) from error
 
     async def messages(self) -> AsyncIterator[Inbound]:
@@ -185,22 +185,18 @@ class _AiomqttConnection:
             async for message in self._client.messages:
                 payload = message.payload if isinstance(message.payload, bytes) else str(message.payload).encode()
                 yield Inbound(str(message.topic), payload, bool(message.retain), message.qos)
-        except self._errors as error:
+        except _CONNECTION_ERRORS as error:
             raise _lost(error, self._settings) from error
 
-    async def close(self) -> None:
-        await _hang_up(self._client)
+    async def close(self, *, goodbye: bool) -> None:
+        await _hang_up(self._client, goodbye=goodbye)
 
 
-def _make_client(settings: MqttSettings, will: tuple[str, str] | None) -> aiomqtt.Client:
-    import aiomqtt
-    from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY
-    from paho.mqtt.packettypes import PacketTypes
-    from paho.mqtt.properties import Properties
-
+async def _make_client(settings: MqttSettings, will: tuple[str, str] | None) -> aiomqtt.Client:
     try:
         password = settings.password()
-        context = None if settings.tls is None else settings.tls.context()
+        # Reading the system's authorities takes long enough to be heard in the audio's timing.
+        context = None if settings.tls is None else await asyncio.to_thread(settings.tls.context)
     except MqttSettingsError as error:
         raise BrokerError(Trouble.SETTINGS, str(error)) from error
     version_5 = settings.protocol == "5"
@@ -217,7 +213,7 @@ def _make_client(settings: MqttSettings, will: tuple[str, str] | None) -> aiomqt
         protocol=aiomqtt.ProtocolVersion.V5 if version_5 else aiomqtt.ProtocolVersion.V311,
         # Nothing may wait for us at the broker: a command sent while we were away must not arrive later.
         clean_session=None if version_5 else True,
-        clean_start=True if version_5 else MQTT_CLEAN_START_FIRST_ONLY,
+        clean_start=True if version_5 else paho.MQTT_CLEAN_START_FIRST_ONLY,
         properties=properties,
         will=None if will is None else aiomqtt.Will(will[0], will[1], qos=1, retain=True),
         tls_context=context,
@@ -252,20 +248,20 @@ def _drop(dialled: paho.Client, userdata: object, dropped: paho.SocketLike) -> N
     dropped.close()
 
 
-async def _hang_up(client: aiomqtt.Client) -> None:
+async def _hang_up(client: aiomqtt.Client, *, goodbye: bool = False) -> None:
     """Close the socket, and with it everything that watches it."""
     dialled = _paho(client)
-    if dialled.socket() is None:
-        return
-    dialled.disconnect()
-    if await _is_hung_up(dialled):
-        return
-    # Our goodbye could not be written: the broker reads nothing.
+    if goodbye and dialled.socket() is not None:
+        dialled.disconnect()
+        await _is_hung_up(dialled)
     open_socket = dialled.socket()
     if isinstance(open_socket, socket.socket):
+        # The watcher of the socket wakes up, finds it ended and closes it; pulling it away would confuse the loop.
         with contextlib.suppress(OSError):
             open_socket.shutdown(socket.SHUT_RDWR)
-    await _is_hung_up(dialled)
+        await _is_hung_up(dialled)
+    if client._disconnected.done():
+        client._disconnected.exception()  # else asyncio complains that nobody asked why
 
 
 async def _is_hung_up(dialled: paho.Client) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
 from agent import events
@@ -217,25 +217,27 @@ class MqttSink:
         """Connect and publish until the connection breaks, or until all is said and we are to stop (None)."""
         try:
             connection = await self._connect(self._settings, will=(self._topics.state, OFFLINE))
+            is_done = False
             try:
                 await self._use(connection)
+                is_done = True
             finally:
-                await connection.close()
+                # Whoever could not say "offline" leaves it to the last will.
+                await connection.close(goodbye=is_done)
         except BrokerError as error:
-            return error
+            # Without its traceback, which would keep a half-open socket alive until the next attempt.
+            return BrokerError(error.trouble, str(error))
         return None
 
     async def _use(self, connection: Connection) -> None:
-        may_listen = await connection.subscribe(self._topics.mute_set)
-        self._connected(may_listen)
         tasks = [asyncio.create_task(self._receive(connection)), asyncio.create_task(self._send(connection))]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await _end(tasks)
-        for task in tasks:
-            if not task.cancelled():
-                task.result()
+        for error in [task.exception() for task in tasks if not task.cancelled()]:
+            if error is not None:
+                raise error
 
     def _connected(self, may_listen: bool) -> None:
         self._connected_s = self._clock.now_s()
@@ -274,7 +276,8 @@ class MqttSink:
     # Publishing ---------------------------------------------------------------------------------------------------
 
     async def _send(self, connection: Connection) -> None:
-        """Publish what waits, retained topics first; return when all is sent and we are to stop."""
+        """Subscribe, then publish what waits, retained topics first; return when all is sent and we are to stop."""
+        self._connected(await connection.subscribe(self._topics.mute_set))
         while True:
             topic = next((topic for topic in self._retained if topic in self._unsent), None)
             if topic is not None:
@@ -430,7 +433,14 @@ async def _first(*waits: Coroutine[Any, Any, object]) -> None:
         await _end(tasks)
 
 
-async def _end(tasks: list[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their end.
+
+    Once is not enough: up to Python 3.11 ``asyncio.wait_for``, which aiomqtt waits with, forgets a cancellation that
+    comes together with the answer. For the same reason nothing of aiomqtt is awaited outside such tasks.
+    """
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=0.01)

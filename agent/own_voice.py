@@ -32,13 +32,15 @@ OWN_FROM = 0.3
 """A word is ours from this explained share on: with the wearer 3.7 dB above the echo, or less."""
 CONTESTED_BELOW = 0.75
 """Below this, somebody may have spoken under the playback; a loud echo alone is explained by more."""
+CONTESTED_LEVEL = 10.0 ** (-15.0 / 10.0)
+"""What is left of a contested word must be at most 15 dB weaker than the wearer's words: she does not drop lower."""
 TRACE_FROM = 0.1
 """From this share on there is an echo in the word, and a word that we also said counts as ours."""
 
 TEXT_SHARE = 0.7
 TEXT_MIN_WORDS = 3
-"""So many words, in our order, must be what we said for the text alone to condemn them: a phrase while we sound, or this
-share of the turn within ``TEXT_AFTER_SAMPLES``. A "yes" after "..., yes?" is therefore judged by its sound."""
+"""So many words, in our order, must be what we said for the text alone to condemn them: a phrase while we sound, or
+this share of the turn within ``TEXT_AFTER_SAMPLES``. A "yes" after "..., yes?" is therefore judged by its sound."""
 TEXT_AFTER_SAMPLES = 2 * SAMPLE_RATE_HZ
 """How long after the end of a sound the text still counts while the device's delay is unknown."""
 
@@ -89,8 +91,10 @@ NOT_OURS = OwnVoiceVerdict(Echo.NONE, False, False, None)
 @dataclass(frozen=True, slots=True)
 class _Judged:
     word: Word
-    share: float | None
-    ours: bool
+    share: float | None = None
+    ours: bool = False
+    left_power: float = float("inf")
+    """What our playback does not explain, per sample."""
 
     @property
     def contested(self) -> bool:
@@ -115,7 +119,7 @@ class TurnEcho:
     @classmethod
     def without_playback(cls, words: Sequence[Word]) -> TurnEcho:
         """A turn in whose reach nothing was played: every word is somebody else's."""
-        return cls(tuple(_Judged(word, None, False) for word in words))
+        return cls(tuple(_Judged(word) for word in words))
 
     @property
     def kept(self) -> tuple[Word, ...]:
@@ -147,10 +151,12 @@ class TurnEcho:
         if len(said) >= TEXT_MIN_WORDS and len(said) >= TEXT_SHARE * len(heard):
             note = f"{len(said)} of {len(heard)} words are what was just spoken"
             return OwnVoiceVerdict(Echo.ONLY, True, False, share, note)
+        loud = CONTESTED_LEVEL * min(judged.left_power for judged in inside if not judged.ours)
         hidden = any(
-            judged.contested and _distance(judged.word.span, word.span) < NEIGHBOUR_SAMPLES
+            judged.contested
+            and judged.left_power >= loud
+            and any(_distance(judged.word.span, word.span) < NEIGHBOUR_SAMPLES for word in others)
             for judged in ours
-            for word in others
         )
         beside = bool(ours) or (share is not None and share >= TRACE_FROM)
         note = f"{len(ours)} words left out: our own playback" if ours else ""
@@ -211,27 +217,21 @@ class OwnVoice:
         estimates = self._measure(span, samples)
         if estimates is None:
             return self.unmeasured(span, words)
-        shares = [_share(estimates, [word.span]) for word in words]
         repeated, phrases = _repeated(words, spoken)
-        judged = tuple(
+        judged = []
+        for index, word in enumerate(words):
+            energy, left = _energy(estimates, [word.span])
+            share = explained(energy, left)
             # A word without energy, while we sound, is one that the recogniser has from elsewhere: doubt is ours.
-            _Judged(
-                word,
-                share,
-                share is None
-                or share >= OWN_FROM
-                or (share >= TRACE_FROM and index in repeated)
-                or index in phrases,
-            )
-            for index, (word, share) in enumerate(zip(words, shares, strict=True))
-        )
-        return TurnEcho(judged, spoken, estimates)
+            ours = share is None or share >= (TRACE_FROM if index in repeated else OWN_FROM) or index in phrases
+            judged.append(_Judged(word, share, ours, left / max(word.span.samples, MIN_WORD_SAMPLES)))
+        return TurnEcho(tuple(judged), spoken, estimates)
 
     def unmeasured(self, span: Span, words: Sequence[Word]) -> TurnEcho:
         """What a turn counts as when comparing it failed: ours, if anything of ours can be in it."""
         if not self._audible(span):
             return replace(TurnEcho.without_playback(words), spoken=self._spoken(span))
-        return TurnEcho(tuple(_Judged(word, None, True) for word in words), self._spoken(span), None)
+        return TurnEcho(tuple(_Judged(word, ours=True) for word in words), self._spoken(span), None)
 
     def _audible(self, span: Span) -> bool:
         return bool(self.record.within(_reaching_back(span, REACH_SAMPLES)))
@@ -323,6 +323,11 @@ def _distance(first: Span, second: Span) -> int:
 
 def _share(estimates: Sequence[tuple[int, EchoEstimate]], spans: Sequence[Span]) -> float | None:
     """The explained share over spans relative to the turn; None when they hold nothing above the noise."""
+    return explained(*_energy(estimates, spans))
+
+
+def _energy(estimates: Sequence[tuple[int, EchoEstimate]], spans: Sequence[Span]) -> tuple[float, float]:
+    """Energy above the noise in spans relative to the turn, and what is left of it."""
     energy, left = 0.0, 0.0
     for span in spans:
         short = max(0, MIN_WORD_SAMPLES - span.samples)
@@ -333,7 +338,7 @@ def _share(estimates: Sequence[tuple[int, EchoEstimate]], spans: Sequence[Span])
             if start < estimate.samples and end > 0:
                 found = estimate.energy(Span(max(0, start), min(end, estimate.samples)))
                 energy, left = energy + found[0], left + found[1]
-    return explained(energy, left)
+    return energy, left
 
 
 def _in_order(heard: Sequence[str], spoken: Sequence[str], run: int = 1) -> list[int]:

@@ -257,6 +257,7 @@ def _require_raw(head: bytes) -> None:
             "recorder write raw samples (arecord -t raw, ffmpeg -f s16le)"
         )
         raise SourceError(ErrorCode.WRONG_KIND, message)
-    other = kind_of(head[:HEAD_BYTES]) if len(head) >= 16 and any(head) else None
+    # Zeros are silence here, not a failed copy: a recorder may well start with them.
+    other = kind_of(head[:HEAD_BYTES]) if len(head) >= 16 and any(head[:HEAD_BYTES]) else None
     if other is not None and not other.startswith(_MAY_BE_SAMPLES):
         raise SourceError(ErrorCode.WRONG_KIND, f"standard input is no raw PCM: {other}")

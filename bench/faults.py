@@ -267,7 +267,7 @@ def _while_it_runs(stage: Stage, go_on: asyncio.Event, decisions: int) -> tuple[
 async def stranger_talks_during_a_call(folder: Path) -> Observed:
     """Nobody but the owner may cancel a call, and nobody's talk may."""
     go_on = asyncio.Event()
-    stage = Stage(folder, before_tool=_only_kitchen(_until(go_on)), catalogue=_PATIENT)
+    stage = Stage(folder, before_tool=_only_kitchen(_until(go_on)), catalogue=PATIENT)
     running, heard = _while_it_runs(stage, go_on, 5)
     return await stage.play(
         HELLO, PAUSE, KITCHEN, PAUSE, running, STRANGER, PAUSE, STRANGER_CANCELS, PAUSE, STRANGER_COMMANDS, PAUSE,
@@ -275,7 +275,7 @@ async def stranger_talks_during_a_call(folder: Path) -> Observed:
     )  # fmt: skip
 
 
-@_fault("speech", "a stranger says \"cancel that\" in the grace time")
+@_fault("speech", 'a stranger says "cancel that" in the grace time')
 async def stranger_cancels_in_the_grace_time(folder: Path) -> Observed:
     """The call waits for the owner, and for nobody else."""
     return await Stage(folder).play(
@@ -287,7 +287,7 @@ async def stranger_cancels_in_the_grace_time(folder: Path) -> Observed:
 async def owner_talks_on_during_a_call(folder: Path) -> Observed:
     """Talking on is no cancellation."""
     go_on = asyncio.Event()
-    stage = Stage(folder, before_tool=_only_kitchen(_until(go_on)), catalogue=_PATIENT)
+    stage = Stage(folder, before_tool=_only_kitchen(_until(go_on)), catalogue=PATIENT)
     running, heard = _while_it_runs(stage, go_on, 2)
     return await stage.play(KITCHEN, PAUSE, running, THANKS, PAUSE, heard, HALL, pace=Pace.WALL)
 
@@ -296,7 +296,8 @@ class _PatientLamp(SwitchLamp, name="switch_lamp", description="Waits.", risk=Sw
     """Has the time that a test needs to be slow."""
 
 
-_PATIENT = ToolCatalogue([_PatientLamp])
+PATIENT = ToolCatalogue([_PatientLamp])
+"""The lamp with a time limit of ten seconds."""
 
 
 # Cancellation --------------------------------------------------------------------------------------------------------
@@ -384,7 +385,7 @@ async def stopped_while_a_tool_hangs(folder: Path) -> Observed:
         stage.stop()
         await _forever()
 
-    stage = Stage(folder, before_tool=_only_kitchen(fault), catalogue=_PATIENT)
+    stage = Stage(folder, before_tool=_only_kitchen(fault), catalogue=PATIENT)
     return await stage.play(KITCHEN, PAUSE, _forever, pace=Pace.WALL)
 
 
@@ -549,6 +550,3 @@ async def call_waits_past_its_grant(folder: Path) -> Observed:
         await stage.witness.until(lambda: stage.witness.count(events.Executed) == 1)
 
     return await stage.play(SHUTTER, PAUSE, decided, Silence(15.0), executed, HALL, grace_s=0.1, pace=Pace.WALL)
-
-
-__all__ = ["FAULTS", "Fault", "full_disk"]

@@ -15,9 +15,10 @@ import numpy as np
 
 from agent.assemble import Parts
 from agent.hearing import Ears
+from gate.catalogue import ToolFacts
 from gate.evidence import DamageStretch, SpeakerVerdict, Word
 from gate.span import SAMPLE_RATE_HZ, Span
-from models.protocols import Audio, Embedding, Heard, ModelId, Nearness, PolicyInput, PolicyOutput
+from models.protocols import Audio, Embedding, Heard, ModelId, Nearness, PolicyInput, PolicyOutput, SpeakerThresholds
 
 MODEL = ModelId("rehearsal", "0" * 64)
 DIMENSION = 8
@@ -63,6 +64,16 @@ def speak(line: Line, seed: int = 0) -> Audio:
     syllables = 0.65 + 0.35 * np.cos(2.0 * np.pi * 4.0 * t)
     sound = sound * syllables
     return (0.3 * sound / np.max(np.abs(sound))).astype(np.float32)
+
+
+class SpeakerLimits:
+    """Owner from 0.6, other below 0.4: between orthogonal vectors, everything is one or the other."""
+
+    def verdict(self, score: float, reference_s: float, test_s: float) -> tuple[SpeakerVerdict, float, float]:
+        """The verdict and the two limits."""
+        if score >= 0.6:
+            return SpeakerVerdict.OWNER, 0.6, 0.4
+        return (SpeakerVerdict.OTHER if score < 0.4 else SpeakerVerdict.UNSURE), 0.6, 0.4
 
 
 @dataclass(slots=True)
@@ -138,6 +149,7 @@ class _Speaker:
     model: ModelId = MODEL
     dimension: int = DIMENSION
     min_samples: int = SAMPLE_RATE_HZ // 4
+    thresholds: SpeakerThresholds = field(default_factory=SpeakerLimits)
 
     def track(self, audio: Audio) -> _Track:
         self.owner.before("speaker")
@@ -149,6 +161,8 @@ class _Proximity:
     owner: RehearsedEars
     model: ModelId = MODEL
     min_samples: int = SAMPLE_RATE_HZ // 4
+    near_at: float = 0.8
+    far_below: float = 0.2
 
     def track(self, audio: Audio) -> _Track:
         self.owner.before("proximity")
@@ -165,24 +179,6 @@ class _Damage:
         return ()
 
 
-class SpeakerLimits:
-    """Owner from 0.6, other below 0.4: between orthogonal vectors, everything is one or the other."""
-
-    def verdict(self, score: float, reference_s: float, test_s: float) -> tuple[SpeakerVerdict, float, float]:
-        """The verdict and the two limits."""
-        if score >= 0.6:
-            return SpeakerVerdict.OWNER, 0.6, 0.4
-        return (SpeakerVerdict.OTHER if score < 0.4 else SpeakerVerdict.UNSURE), 0.6, 0.4
-
-
-@dataclass(frozen=True, slots=True)
-class DistanceLimits:
-    """Near from 0.8, far below 0.2."""
-
-    near_at: float = 0.8
-    far_below: float = 0.2
-
-
 @dataclass(slots=True)
 class RehearsedPolicy:
     """Proposes what was written for a transcript, and Mute for every other.
@@ -194,7 +190,10 @@ class RehearsedPolicy:
 
     replies: Mapping[str, str]
     before: Callable[[str], None] = lambda text: None
-    model: ModelId = field(default=MODEL)
+    model: ModelId = MODEL
+
+    def prepare(self, tools: Sequence[ToolFacts]) -> None:
+        """Nothing to prepare."""
 
     def propose(self, turn: PolicyInput) -> PolicyOutput:
         """The written output."""
@@ -205,4 +204,5 @@ class RehearsedPolicy:
 
 def rehearsed_parts(ears: RehearsedEars, policy: RehearsedPolicy) -> Parts:
     """Ears and policy as a session takes them."""
-    return Parts(ears.ears(), policy, "rehearsed", SpeakerLimits(), DistanceLimits())
+    speaker, proximity = _Speaker(ears), _Proximity(ears)
+    return Parts(ears.ears(), policy, "rehearsed", speaker.thresholds, proximity)

@@ -313,7 +313,9 @@ class Stage:
         self, decided: list[events.Decided], executed: list[events.Executed], states: Mapping[str, str]
     ) -> list[str]:
         """Promises that hold under every fault."""
-        found = [f"{key} was started {count} times" for key, count in Counter(self.backend.started).items() if count > 1]
+        found = [
+            f"{key} was started {count} times" for key, count in Counter(self.backend.started).items() if count > 1
+        ]
         found += [f"{key} was started and is not in the journal" for key in set(self.backend.started) - set(states)]
         found += [
             f"{key} is done in the journal and had no effect"

@@ -229,7 +229,7 @@ def parse(text: str) -> Parsed:
     if pardon := _PARDON_RE.search(bare) if TOOL_OPEN in text else _PARDON_RE.match(text):
         # A blank in place of each mark, or what is left could close up into a mark.
         question = bare[pardon.end() :].replace(TOOL_OPEN, " ").replace(TOOL_CLOSE, " ")
-        return PardonAction(" ".join(question.split()))
+        return PardonAction(_without_terminators(" ".join(question.split())))
     if TOOL_OPEN in text:
         return _read_calls(text)
     if TOOL_CLOSE in text:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -143,8 +142,6 @@ def ground_number(value: float, words: Sequence[Word]) -> tuple[Word, ...] | Non
         one. None when the number was not said, was only part of a larger one, can be read in two ways, was negated, or
         was taken back ("sixty, no, seventy").
     """
-    if not math.isfinite(value):
-        return None
     heard = tokens([word.text for word in words])
     for index in range(len(heard) - 1, -1, -1):
         token = heard[index]

@@ -1,23 +1,24 @@
 """Decoding that cannot leave the action grammar, and cannot invent an argument.
 
-Whatever the weights are, what comes out is ``[Mute]``, one call of a tool that exists, a free answer, or "Pardon?" with a
-question, and ``gate.grammar.parse`` reads it back. Inside a call:
+Whatever the weights are, what comes out is ``[Mute]``, one call of a tool that exists, a free answer, or "Pardon?" with
+a question, and ``gate.grammar.parse`` reads it back. Inside a call:
 
-- names and JSON syntax are forced: they are read in one pass with what follows, never generated;
-- a text argument is a pointer (after Vinyals et al. 2015, "Pointer Networks"): the likeliest contiguous run of the heard
-  words, without the punctuation around it; no word serves two arguments;
+- names and syntax are forced: they are read in one pass with what follows, never generated;
+- a text argument is a pointer (after Vinyals et al. 2015, "Pointer Networks"): the likeliest contiguous run of the
+  heard words, without the punctuation around it; no word serves two arguments;
 - a number is one of the numbers that were said; a choice is one of the choices, and an optional one was said;
-- instead of a value the model may point at the mark that stands for words which were not heard. An argument that ends
-  there makes the action "Pardon?" with that argument's question, never a call.
+- the model may also point at words that were not heard, or at nothing. An argument that more probably went unheard than
+  not makes the action "Pardon?" with the question for the argument that most probably did, never a call.
 
-All candidates for an argument are scored in one forward pass (``Context.score``), each with the end of its value, so that
-they compete as whole strings and need no correction for length.
+All candidates for an argument are scored in one forward pass (``Context.score``), each with the end of its value, so
+that they compete as whole strings and need no correction for length.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,13 @@ _LONGEST_NUMBER_WORDS = 8
 _LARGEST_NUMBER = 1e15
 """Beyond it a float no longer holds every integer, so what is written would not be what was said."""
 _SENTENCE_ENDS = (".", "!", "?")
+_LEAST_PROBABILITY = 1e-12
+
+UNHEARD = "X"
+"""How the model reads and writes words that went unheard. It has seen this letter stand for an unknown name or thing in
+every kind of text, and so points at it; at ``MASK_MARK`` itself, which it has never seen, it seldom does."""
+
+_HANGS_ON_UNHEARD = re.compile(rf"\b{UNHEARD}\b|{re.escape(MASK_MARK)}")
 
 IdArray = npt.NDArray[np.int64]
 
@@ -58,6 +66,48 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class CallForm:
+    """How a call is laid out for the model while its arguments are filled in. What is returned is JSON in any case.
+
+    Attributes:
+        opening: what stands before the first argument of a tool.
+        key: what names an argument, up to the mark before its value.
+        between: what stands between two arguments.
+        end: what stands after the last.
+        quotes_all: whether numbers and booleans stand in quotation marks too.
+    """
+
+    opening: Callable[[ToolFacts], str]
+    key: Callable[[ParamFacts], str]
+    between: str
+    end: str
+    quotes_all: bool
+
+    def is_quoted(self, param: ParamFacts) -> bool:
+        """Whether the argument's value stands in quotation marks."""
+        return self.quotes_all or param.kind in (ParamKind.TEXT, ParamKind.CHOICE)
+
+
+JSON_FORM = CallForm(
+    opening=lambda tool: f'{grammar.TOOL_OPEN}{{"name": {_quoted(tool.name)}, "params": {{',
+    key=lambda param: f"{_quoted(param.name)}: ",
+    between=", ",
+    end="}}",
+    quotes_all=False,
+)
+"""The action as it is written: for a model that was trained to write it."""
+
+LISTED_FORM = CallForm(
+    opening=lambda tool: "",
+    key=lambda param: f"{param.description}: ",
+    between="\n",
+    end="\n\n",
+    quotes_all=True,
+)
+"""A line for each argument, named by its description: for a model that reads plain words better than keys."""
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """A call as far as the words carry it.
 
@@ -65,7 +115,7 @@ class Draft:
         tool: the tool.
         params: argument values by name, in the tool's order.
         missing: the argument that the words do not carry, or None when the call is complete.
-        complete_logprob: the model's log-probability that no argument decided so far was unheard.
+        complete_logprob: the model's log-probability that no argument went unheard.
         steps: forward passes.
     """
 
@@ -102,7 +152,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A value that an argument could take: how it is spelt, which words it uses, and whether some of it went unheard."""
+    """A value that an argument could take: how it is spelt, which words it uses, whether some of it went unheard."""
 
     value: JsonScalar
     tokens: tuple[int, ...]
@@ -129,8 +179,8 @@ class ActionWriter:
         self.runtime = runtime
         self.limits = limits or Limits()
         texts = runtime.token_texts()
-        self._after_string = _starting_with(texts, ('"',))
-        self._after_number = _starting_with(texts, (",", "}"))
+        self.after_string = _starting_with(texts, ('"',))
+        self.after_number = _starting_with(texts, (",", "}"))
         self._stops = runtime.controls(("<|im_end|>", "<|endoftext|>"))
 
     # Every decision the model's own -------------------------------------------------------------------------------
@@ -155,10 +205,7 @@ class ActionWriter:
         if kind is ActionKind.TOOL:
             draft = self.call(context, self.tool(context, tools), words)
             return Written(draft.action(), draft.steps + 2)
-        if kind is ActionKind.PARDON:
-            written = self.pardon(context)
-        else:
-            written = self.answer(context)
+        written = self.pardon(context) if kind is ActionKind.PARDON else self.answer(context)
         return Written(written.action, written.steps + 1)
 
     def kinds(self, context: Context) -> dict[ActionKind, float]:
@@ -174,7 +221,7 @@ class ActionWriter:
         branches = context.score([self.runtime.encode(form) for form in forms.values()])
         scores = {kind: branch.logprob for kind, branch in zip(forms, branches, strict=True)}
         rest = 1.0 - sum(math.exp(score) for score in scores.values())
-        return scores | {ActionKind.ANSWER: math.log(max(rest, 1e-12))}
+        return scores | {ActionKind.ANSWER: math.log(max(rest, _LEAST_PROBABILITY))}
 
     def tool(self, context: Context, tools: Sequence[ToolFacts]) -> ToolFacts:
         """The tool whose name the model would write in a call at this point. One pass.
@@ -192,7 +239,12 @@ class ActionWriter:
     # A call -------------------------------------------------------------------------------------------------------
 
     def call(
-        self, context: Context, tool: ToolFacts, words: Sequence[str], unread: Sequence[int] = ()
+        self,
+        context: Context,
+        tool: ToolFacts,
+        words: Sequence[str],
+        unread: Sequence[int] = (),
+        form: CallForm = JSON_FORM,
     ) -> Draft:
         """Fill a tool's arguments from the words.
 
@@ -201,45 +253,48 @@ class ActionWriter:
             tool: the tool.
             words: the words heard, ``MASK_MARK`` where some were not.
             unread: tokens up to where the action begins, to be read in one pass with the call's opening.
+            form: how the call is laid out for the model.
 
         Raises:
             ContextFullError: when the context has no room.
         """
-        opening = f'{grammar.TOOL_OPEN}{{"name": {_quoted(tool.name)}, "params": {{'
-        filling = _Filling(self, context, words, [*unread, *self.runtime.encode(opening)])
+        filling = _Filling(self, context, words, form, [*unread, *self.runtime.encode(form.opening(tool))])
+        unheard: list[tuple[float, ParamFacts]] = []
         complete = 0.0
         for index, param in enumerate(tool.params):
-            if not param.required:
-                later = [other.name for other in tool.params[index + 1 :]]
-                if not filling.possible(param) or not filling.wanted(param, later):
-                    continue
-            chosen, unheard_probability = filling.choose(param)
-            complete += math.log(max(1.0 - unheard_probability, 1e-12))
-            if chosen is None:
-                return Draft(tool, filling.params, param, complete, filling.steps)
-            filling.take(param, chosen)
-        return Draft(tool, filling.params, None, complete, filling.steps)
+            if not param.required and not filling.wanted(param, tool.params[index + 1 :]):
+                continue
+            probability = filling.fill(param)
+            complete += math.log(max(1.0 - probability, _LEAST_PROBABILITY))
+            if probability >= 0.5:
+                unheard.append((probability, param))
+                if not filling.masked:
+                    break
+        # With a mark among the words, every argument had its chance to claim it; the likeliest one is asked for.
+        missing = max(unheard, key=lambda item: item[0])[1] if unheard else None
+        return Draft(tool, filling.params, missing, complete, filling.steps)
 
     # Free text ----------------------------------------------------------------------------------------------------
 
-    def answer(self, context: Context) -> Written:
+    def answer(self, context: Context, masked: bool = False) -> Written:
         """Generate an answer, greedily: one line, no mark of another action in it.
 
-        An answer that repeats the mark of unheard words hangs on them. It becomes "Pardon?" with the answer's own words up
-        to there as an echo question ("The capital of what?").
+        An answer that repeats the stand-in for unheard words hangs on them. It becomes "Pardon?" with the answer's own
+        words up to there as an echo question ("The capital of what?").
 
         Args:
             context: read up to where the answer begins; it is left further on.
+            masked: whether some of the words that it answers were not heard.
 
         Raises:
             ContextFullError: when the context has no room.
         """
-        text, steps = self._free_text(context, _is_answer)
-        before, mark, _ = text.partition(MASK_MARK)
-        if mark:
-            question = f"{' '.join(before.split())} what?".lstrip()
-            return Written(_parsable(PardonAction(question[:1].upper() + question[1:])), steps)
-        return Written(_parsable(AnswerAction(text)), steps)
+        text, steps = self._free_text(context, _is_answer, _HANGS_ON_UNHEARD if masked else None)
+        found = _HANGS_ON_UNHEARD.search(text) if masked else None
+        if found is None:
+            return Written(_parsable(AnswerAction(text)), steps)
+        question = " ".join(f"{text[: found.start()]} what?".split())
+        return Written(_parsable(PardonAction(question[:1].upper() + question[1:])), steps)
 
     def pardon(self, context: Context) -> Written:
         """Write "Pardon?" and generate the question after it.
@@ -248,10 +303,12 @@ class ActionWriter:
             ContextFullError: when the context has no room.
         """
         context.read(self.runtime.encode(grammar.PARDON))
-        text, steps = self._free_text(context, _is_question)
+        text, steps = self._free_text(context, _is_question, None)
         return Written(_parsable(PardonAction(" ".join(text.split()))), steps + 1)
 
-    def _free_text(self, context: Context, fits: Callable[[str], bool]) -> tuple[str, int]:
+    def _free_text(
+        self, context: Context, fits: Callable[[str], bool], until: re.Pattern[str] | None
+    ) -> tuple[str, int]:
         ids: list[int] = []
         text, steps, replaced = "", 0, 0
         while len(ids) < self.limits.answer_tokens:
@@ -271,69 +328,84 @@ class ActionWriter:
                 return longer.strip().split("\n", 1)[0].strip(), steps
             ids.append(token)
             text = longer
-            if MASK_MARK in text:
+            if until is not None and until.search(text):
                 return text, steps
             context.read([token])
             steps += 1
         # Cut off by the bound: end with the last whole sentence, if there is one.
         whole = max(text.rfind(end) for end in _SENTENCE_ENDS)
-        return text[: whole + 1].strip() if whole > 0 else text.strip(), steps
+        return (text[: whole + 1] if whole > 0 else text.rstrip("\ufffd")).strip(), steps
 
 
 class _Filling:
     """One call in the making: what was read, what is forced but unread, and which words are taken."""
 
-    def __init__(self, writer: ActionWriter, context: Context, words: Sequence[str], unread: list[int]) -> None:
+    def __init__(
+        self, writer: ActionWriter, context: Context, words: Sequence[str], form: CallForm, unread: list[int]
+    ) -> None:
         self._writer = writer
         self._encode = writer.runtime.encode
         self._context = context
         self._words = words
+        self._form = form
         self._taken: set[int] = set()
         self._unread = unread
-        self._ending = ""
+        self._closing = ""
+        self._filled = 0
+        self.masked = any(MASK_MARK in word for word in words)
         self.params: dict[str, JsonScalar] = {}
         self.steps = 0
 
-    def possible(self, param: ParamFacts) -> bool:
-        """Whether the words could carry the argument at all, or could have, had they been heard."""
-        return bool(self._candidates(param))
-
-    def wanted(self, param: ParamFacts, later: Sequence[str]) -> bool:
-        """Whether the model would rather write this optional argument next than another or the end."""
+    def wanted(self, param: ParamFacts, later: Sequence[ParamFacts]) -> bool:
+        """Whether the words could carry an optional argument and the model would write it next."""
+        if not self._candidates(param):
+            return False
         self._read()
-        names = [param.name, *later]
-        texts = [f"{self._before_key()}{_quoted(name)}:" for name in names]
-        branches = self._score([*map(self._encode, texts), self._encode(self._ending + "}}")])
+        names = [f"{self._lead()}{self._form.key(option)}" for option in (param, *later)]
+        ways = [*names, self._closing + self._form.end]
+        branches = self._score([self._encode(way.rstrip(" ")) for way in ways])
         return branches[0].logprob >= max(branch.logprob for branch in branches[1:])
 
-    def choose(self, param: ParamFacts) -> tuple[_Candidate | None, float]:
-        """The value of an argument, or None when it went unheard; with the probability that it did."""
+    def fill(self, param: ParamFacts) -> float:
+        """Write the likeliest value of an argument, if it was heard.
+
+        Returns:
+            The probability that it went unheard. From one half the argument is left out.
+        """
         candidates = self._candidates(param)
+        quoted = self._form.is_quoted(param)
         if all(candidate.unheard for candidate in candidates):
-            return None, 1.0
-        is_string = param.kind in (ParamKind.TEXT, ParamKind.CHOICE)
-        self._unread += self._encode(f"{self._before_key()}{_quoted(param.name)}:" + (' "' if is_string else ""))
-        self._ending = ""
-        self._read()
-        if param.kind is ParamKind.TEXT:
+            probability, chosen = 1.0, None
+            self._unread += self._encode(self._lead() + self._form.key(param) + ('"' if quoted else ""))
+        else:
+            self._unread += self._encode((self._lead() + self._form.key(param)).rstrip(" ") + (' "' if quoted else ""))
+            self._read()
+            probability, chosen = self._choose(candidates, quoted, param.kind is ParamKind.TEXT)
+        if chosen is None:
+            self._unread += self._encode(UNHEARD if quoted else f' "{UNHEARD}"')
+        else:
+            self.params[param.name] = chosen.value
+            self._taken |= set(chosen.words)
+            self._unread += chosen.tokens
+        self._closing = '"' if quoted else ""
+        self._filled += 1
+        return probability
+
+    def _choose(self, candidates: list[_Candidate], quoted: bool, prune: bool) -> tuple[float, _Candidate | None]:
+        if prune:
             candidates = self._promising(candidates)
-        closers = self._writer._after_string if is_string else self._writer._after_number
+        closers = self._writer.after_string if quoted else self._writer.after_number
         branches = self._score([candidate.tokens for candidate in candidates], with_next=True)
         scores = np.array([branch.logprob + _log_sum(branch.next_logprobs, closers) for branch in branches])
         shares = np.exp(scores - scores.max())
         unheard = np.array([candidate.unheard for candidate in candidates])
-        best = candidates[int(scores.argmax())]
-        return None if best.unheard else best, float(shares[unheard].sum() / shares.sum())
+        probability = float(shares[unheard].sum() / shares.sum())
+        if probability >= 0.5:
+            return probability, None
+        return probability, candidates[int(np.where(unheard, -np.inf, scores).argmax())]
 
-    def take(self, param: ParamFacts, chosen: _Candidate) -> None:
-        """Write the chosen value."""
-        self.params[param.name] = chosen.value
-        self._taken |= set(chosen.words)
-        self._unread += chosen.tokens
-        self._ending = '"' if param.kind in (ParamKind.TEXT, ParamKind.CHOICE) else ""
-
-    def _before_key(self) -> str:
-        return f"{self._ending}, " if self.params else ""
+    def _lead(self) -> str:
+        return self._closing + (self._form.between if self._filled else "")
 
     def _read(self) -> None:
         if self._unread:
@@ -351,39 +423,48 @@ class _Filling:
         if param.kind is ParamKind.TEXT:
             found = self._runs()
         elif param.kind in (ParamKind.NUMBER, ParamKind.INTEGER):
-            found = self._numbers(whole=param.kind is ParamKind.INTEGER)
+            found = self._numbers(param)
         elif param.kind is ParamKind.BOOLEAN:
-            found = [_Candidate(value, tuple(self._encode(f" {json.dumps(value)}")), range(0)) for value in (True, False)]
+            found = [_Candidate(value, self._spelt(value, param), range(0)) for value in (True, False)]
         else:
-            said = {normal_form(word) for word in self._words}
-            choices = [choice for choice in param.choices if param.required or normal_form(choice) in said]
-            found = [_Candidate(choice, tuple(self._encode(_inside_quotes(choice))), range(0)) for choice in choices]
-        masked = any(MASK_MARK in word for word in self._words)
-        if masked or (param.required and (param.kind is ParamKind.TEXT or not found)):
-            mark = MASK_MARK if param.kind in (ParamKind.TEXT, ParamKind.CHOICE) else f' "{MASK_MARK}"'
+            said = {token for word in self._words for token in normal_form(word)}
+            known = [choice for choice in param.choices if param.required or said.issuperset(normal_form(choice))]
+            found = [_Candidate(choice, self._spelt(choice, param), range(0)) for choice in known]
+        if self.masked or (param.required and (param.kind is ParamKind.TEXT or not found)):
+            mark = UNHEARD if self._form.is_quoted(param) else f' "{UNHEARD}"'
             found.append(_Candidate(None, tuple(self._encode(mark)), range(0), unheard=True))
         return found
 
+    def _spelt(self, value: JsonScalar, param: ParamFacts) -> tuple[int, ...]:
+        if isinstance(value, str):
+            return tuple(self._encode(_inside_quotes(value)))
+        return tuple(self._encode(json.dumps(value) if self._form.is_quoted(param) else f" {json.dumps(value)}"))
+
     def _runs(self) -> list[_Candidate]:
         out: list[_Candidate] = []
-        for start, first in enumerate(self._words):
-            opening = first.lstrip(_AROUND_WORDS) if MASK_MARK not in first else MASK_MARK
+        for start in range(len(self._words)):
             tokens: list[int] = []
+            run: list[str] = []
+            unheard = False
             for end in range(start, min(len(self._words), start + self._writer.limits.span_words)):
                 if end in self._taken:
                     break
-                word = self._words[end] if end > start else opening
-                last = MASK_MARK if MASK_MARK in word else stripped(word)
+                word = self._words[end] if end > start else self._words[end].lstrip(_AROUND_WORDS)
+                last = stripped(word)
+                if MASK_MARK in self._words[end]:
+                    word = last = UNHEARD
+                    unheard = True
                 lead = " " if end > start else ""
-                if last and (end > start or opening):
-                    run = [opening, *self._words[start + 1 : end], last] if end > start else [last]
-                    unheard = any(MASK_MARK in part for part in run)
+                if last:
                     spelt = (*tokens, *self._encode(lead + _inside_quotes(last)))
-                    out.append(_Candidate(" ".join(run), spelt, range(start, end + 1), unheard))
+                    out.append(_Candidate(" ".join([*run, last]), spelt, range(start, end + 1), unheard))
+                elif end == start:
+                    break  # only punctuation: the run begins with the next word
                 tokens += self._encode(lead + _inside_quotes(word))
+                run.append(word)
         return out
 
-    def _numbers(self, whole: bool) -> list[_Candidate]:
+    def _numbers(self, param: ParamFacts) -> list[_Candidate]:
         found: list[tuple[range, float]] = []
         for length in range(min(_LONGEST_NUMBER_WORDS, len(self._words)), 0, -1):
             for start in range(len(self._words) - length + 1):
@@ -393,18 +474,19 @@ class _Filling:
                 value = spoken_number(" ".join(self._words[start : start + length]))
                 if value is not None and abs(value) <= _LARGEST_NUMBER:
                     found.append((run, value))
-        values = [(run, int(value) if value.is_integer() else value) for run, value in sorted(found, key=lambda item: item[0].start)]
-        return [
-            _Candidate(value, tuple(self._encode(f" {json.dumps(value)}")), run)
-            for run, value in values
-            if isinstance(value, int) or not whole
-        ]
+        out: list[_Candidate] = []
+        for run, value in sorted(found, key=lambda item: item[0].start):
+            number = int(value) if value.is_integer() else value
+            if isinstance(number, int) or param.kind is ParamKind.NUMBER:
+                out.append(_Candidate(number, self._spelt(number, param), run))
+        return out
 
     def _promising(self, candidates: list[_Candidate]) -> list[_Candidate]:
-        """Those that begin with one of the likeliest first words, and the bare mark."""
+        """Those that begin with one of the likeliest first words, and all that went unheard."""
         likely = self._context.next_logprobs
         starts = {item.words.start: float(likely[item.tokens[0]]) for item in candidates if item.words}
-        kept = sorted(starts, key=lambda start: -starts[start])[: self._writer.limits.starts]
+        kept = set(sorted(starts, key=lambda start: -starts[start])[: self._writer.limits.starts])
+        kept |= {index for index, word in enumerate(self._words) if MASK_MARK in word}
         return [item for item in candidates if not item.words or item.words.start in kept]
 
 

@@ -1,10 +1,11 @@
 """Tells what kind of utterance a text is by examples, from what a frozen language model makes of it.
 
 Each example and each turn is the mean of the model's hidden states over its tokens, standardised over the examples and
-scaled to unit length. A kernel ridge classifier over the examples (Rifkin, Yeo and Poggio 2003, "Regularized least-squares
-classification"), each class weighted alike, gives the scores. It has a closed form, so there is no training run: adding
-an example, or a tool known only by its description, is solving a small system again. That a frozen model's states with a
-few labelled examples beat its own generated labels is the finding of Xu et al. 2023, "kNN Prompting".
+scaled to unit length. A kernel ridge classifier over the examples (Rifkin, Yeo and Poggio 2003, "Regularized
+least-squares classification"), each class weighted alike, gives the scores. It has a closed form, so there is no
+training run: adding an example, or a tool known only by its description, is solving a small system again. That a frozen
+model's representations with a few labelled examples beat the labels that it would generate was shown by Xu et al. 2023,
+"kNN Prompting".
 
 The scores become probabilities by a softmax whose temperature is fitted on leave-one-out scores, which for ridge
 regression need no refitting.

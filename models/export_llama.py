@@ -1,32 +1,34 @@
 """Llama-family weights in a GGUF file to an ONNX graph of ONNX Runtime's fused CPU operators. Needs no torch.
 
-The graph is written node by node with ``onnx.helper``: SimplifiedLayerNormalization, packed-QKV GroupQueryAttention with
-rotary embedding and a shared key/value buffer, MatMulNBits (weights in blocks of 32, int8 compute). What it computes is the
-decoder of Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models", with grouped-query attention
-(Ainslie et al. 2023).
+The graph is written node by node with ``onnx.helper``: SimplifiedLayerNormalization, packed-QKV GroupQueryAttention
+with rotary embedding and a shared key/value buffer, MatMulNBits (weights in blocks of 32, int8 compute). What it
+computes is the decoder of Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models", with
+grouped-query attention (Ainslie et al. 2023).
 
 Inputs of the graph, with S new tokens, T = past + S tokens in all, C the capacity of the key/value buffer, K positions:
 
-=========================  =======  ======================  ==============================================================
+=========================  =======  ======================  ========================================================
 name                       dtype    shape                   meaning
-=========================  =======  ======================  ==============================================================
-``inputs_embeds``          float32  (1, S, hidden)          token embeddings, plus whatever else a caller adds to them
+=========================  =======  ======================  ========================================================
+``inputs_embeds``          float32  (1, S, hidden)          token embeddings, plus whatever a caller adds to them
 ``position_ids``           int64    (1, S)                  rotary position of each new token
-``attention_bias``         float32  (1, 1, S, T)            added to the attention scores: 0, or a large negative number
-                                                            between branches that must not see each other
+``attention_bias``         float32  (1, 1, S, T)            added to the attention scores: 0, or a large negative
+                                                            number between branches that must not see each other
 ``seqlens_k``              int32    (1,)                    T - 1
 ``total_sequence_length``  int32    (1,)                    T
 ``logits_at``              int64    (K,)                    which of the S tokens need logits
-``past_key_<i>``           float32  (1, kv_heads, C, head)  buffer of layer i; bound to the same memory as ``present_key_<i>``
+``past_key_<i>``           float32  (1, kv_heads, C, head)  buffer of layer i; the same memory as
+                                                            ``present_key_<i>``
 ``past_value_<i>``         float32  (1, kv_heads, C, head)  likewise
-=========================  =======  ======================  ==============================================================
+=========================  =======  ======================  ========================================================
 
-Outputs: ``logits`` float32 (K, vocabulary); ``states`` float32 (1, S, 2 * hidden), the residual stream half-way and five
-sixths of the way up, side by side, for a caller that compares what the model makes of a text; ``present_key_<i>`` and
-``present_value_<i>``.
+Outputs: ``logits`` float32 (K, vocabulary); ``states`` float32 (1, S, 2 * hidden), the residual stream half-way and
+five sixths of the way up, side by side, for a caller that compares what the model makes of a text; ``present_key_<i>``
+and ``present_value_<i>``.
 
-Token embeddings are looked up outside the graph. They are tied to the output head, so the runtime maps the head's own file
-into memory and reads S rows of it: no second table, and audio projections can be added to the embeddings at no cost.
+Token embeddings are looked up outside the graph. They are tied to the output head, so the runtime maps the head's own
+file into memory and reads S rows of it: no second table, and audio projections can be added to the embeddings for
+nothing.
 """
 
 from __future__ import annotations
@@ -106,15 +108,15 @@ class LlamaConfig:
     max_positions: int
 
 
-# --------------------------------------------------------------------------------------------------------------- reading
+# Reading --------------------------------------------------------------------------------------------------------------
 
 
 def read_gguf(path: Path) -> tuple[LlamaConfig, dict[str, FloatArray], dict[str, Any]]:
     """Read a GGUF file of the ``llama`` architecture.
 
     Returns:
-        The shape; the weights dequantised to float32 under the names of transformers' ``LlamaForCausalLM``, query and key
-        rows back in rotate-half order (GGUF stores them interleaved); and the file's tokenizer fields by their GGUF keys.
+        The shape; the weights dequantised to float32 under the names of transformers' ``LlamaForCausalLM``, query and
+        key rows back in rotate-half order (GGUF stores them interleaved); and the tokenizer fields by their GGUF keys.
 
     Raises:
         ExportError: when the file is of another architecture, or its output head is not tied to the embedding.
@@ -151,7 +153,10 @@ def read_gguf(path: Path) -> tuple[LlamaConfig, dict[str, FloatArray], dict[str,
         tensor = tensors[name]
         return np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
 
-    state = {"model.embed_tokens.weight": weight("token_embd.weight"), "model.norm.weight": weight("output_norm.weight")}
+    state = {
+        "model.embed_tokens.weight": weight("token_embd.weight"),
+        "model.norm.weight": weight("output_norm.weight"),
+    }
     for layer in range(config.num_layers):
         here, there = f"blk.{layer}.", f"model.layers.{layer}."
         state |= {
@@ -176,15 +181,15 @@ def _rotate_half_rows(weight: FloatArray, heads: int) -> FloatArray:
     return np.ascontiguousarray(interleaved.swapaxes(1, 2)).reshape(rows, columns)
 
 
-# ------------------------------------------------------------------------------------------------------------ quantising
+# Quantising -----------------------------------------------------------------------------------------------------------
 
 
 def quantise_blocks(weight: FloatArray) -> tuple[ByteArray, FloatArray, ByteArray]:
     """Quantise rows in blocks of 32 to 8 bits: ``w = scale * (q - zero_point)``, the range including zero.
 
     A block of a Q4_1 tensor holds at most 16 evenly spaced values, so 255 steps over the same range lose almost nothing
-    of it. Four bits would: Q4_1's offset is a real number where MatMulNBits' fast kernel wants an integer zero point, and
-    rounding it moves whole blocks by up to half a step.
+    of it. Four bits would: Q4_1's offset is a real number where MatMulNBits' fast kernel wants an integer zero point,
+    and rounding it moves whole blocks by up to half a step.
 
     Args:
         weight: float32 ``(N, K)`` with K a multiple of 32.
@@ -233,7 +238,7 @@ def _blocks(weight: FloatArray) -> FloatArray:
     return weight.reshape(rows, columns // BLOCK_SIZE, BLOCK_SIZE)
 
 
-# --------------------------------------------------------------------------------------------------------------- writing
+# Writing --------------------------------------------------------------------------------------------------------------
 
 
 class _Graph:
@@ -249,7 +254,9 @@ class _Graph:
         self.nodes: list[Any] = []
         self.initialisers: list[Any] = []
 
-    def node(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **attributes: Any) -> None:
+    def node(
+        self, operator: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **attributes: Any
+    ) -> None:
         self.nodes.append(
             self._helper.make_node(operator, list(inputs), list(outputs), name=outputs[0], domain=domain, **attributes)
         )
@@ -297,7 +304,7 @@ class _Graph:
         self._eight_bits(source, parts, result, inputs, outputs)
 
     def tied_head(self, source: str, result: str, embedding: FloatArray, precision: Precision) -> None:
-        """``result = source @ embedding.T`` for a two-dimensional source, the table in files that the runtime reads too."""
+        """``result = source @ embedding.T`` for a flat source, the table in files that the runtime reads too."""
         outputs, inputs = embedding.shape
         if precision is Precision.FP32:
             self.node("Gemm", [source, self.large("embedding", embedding, EMBEDDING_FILE)], [result], transB=1)
@@ -366,7 +373,7 @@ def export_graph(
     graph.small("sin", np.sin(angles).astype(np.float32))
     graph.small("split", np.array([config.intermediate_size] * 2, dtype=np.int64))
 
-    cache_shape = [1, config.num_kv_heads, "capacity", config.head_dim]
+    cache_shape: list[str | int | None] = [1, config.num_kv_heads, "capacity", config.head_dim]
     inputs = [
         helper.make_tensor_value_info("inputs_embeds", TensorProto.FLOAT, [1, "new", config.hidden_size]),
         helper.make_tensor_value_info("position_ids", TensorProto.INT64, [1, "new"]),
@@ -437,7 +444,7 @@ def export_graph(
 
 
 def _norm(graph: _Graph, config: LlamaConfig, residual: str, pending: str, weight: str, result: str) -> str:
-    """Add ``pending`` (unless empty) to the residual stream and normalise it into ``result``; returns the new residual."""
+    """Add ``pending`` (unless empty) to the residual stream, normalise the sum into ``result``, return the sum."""
     epsilon = config.rms_norm_eps
     if not pending:
         graph.node("SimplifiedLayerNormalization", [residual, weight], [result], epsilon=epsilon, axis=-1)
@@ -473,7 +480,10 @@ def export_tokenizer(fields: Mapping[str, Any], path: Path) -> None:
     merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     control = [token for token, kind in zip(tokens, fields["tokenizer.ggml.token_type"], strict=True) if kind == 3]
@@ -482,7 +492,7 @@ def export_tokenizer(fields: Mapping[str, Any], path: Path) -> None:
 
 
 def build(inputs: Mapping[str, Path], out_dir: Path, progress: Callable[[str], None]) -> None:
-    """Build the runtime's files from the GGUF file.
+    """Build the files of the runtime and of the policy from the GGUF file.
 
     Args:
         inputs: ``GGUF_INPUT`` to the directory that holds exactly one ``*.gguf`` file.

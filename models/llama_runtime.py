@@ -1,8 +1,8 @@
-"""Runs an exported Llama decoder on ONNX Runtime: cached prefixes, forced tokens in one pass, many continuations in one pass.
+"""Runs an exported Llama decoder on ONNX Runtime, with cached prefixes and many continuations in one pass.
 
 A ``Context`` owns one key/value buffer of fixed capacity, written in place. What has been read stays in it, so a system
-prompt is read once; going back to its end is setting a length, with no copy. Several continuations of the same context are
-scored in one forward pass as a prefix tree whose branches cannot see each other (tree attention: Miao et al. 2024,
+prompt is read once; going back to its end is setting a length, with no copy. Several continuations of the same context
+are scored in one forward pass as a prefix tree whose branches cannot see each other (tree attention: Miao et al. 2024,
 "SpecInfer"; Cai et al. 2024, "Medusa").
 
 ``LlamaRuntime`` may be shared between threads. A ``Context`` may not: use one a worker, or hold a lock.

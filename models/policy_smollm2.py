@@ -1,13 +1,13 @@
 """The first embedded policy: SmolLM2-135M-Instruct as published, without fine-tuning, on two CPU threads.
 
-A model of this size cannot be told in words what is meant for it, but its hidden states separate the kinds of utterance
-well. So each turn is decided in two steps. First *who is it for, and which tool*: one pass over the words with the ears'
-verdicts, compared with labelled examples (``models.exemplars``); a turn that is not for the assistant ends here. Then
-*what exactly*: the arguments are pointed out in the words under the grammar (``models.constrained``), or the answer is
-generated. All decoding is greedy, and the same turn always gives the same text.
+A model of this size cannot be told in words what is meant for it, but its hidden states separate the kinds of
+utterance well. So each turn is decided in two steps. First *who is it for, and which tool*: one pass over the words with
+the ears' verdicts, compared with labelled examples (``models.exemplars``); a turn that is not for the assistant ends
+here. Then *what exactly*: the arguments are pointed out in the words under the grammar (``models.constrained``), or the
+answer is generated. All decoding is greedy, and the same turn always gives the same text.
 
-What it does not do yet: it decides each turn by its own words. Earlier segments and gaps enter only where a question about
-a dialogue is asked; audio and encoder states are not read.
+What it does not do yet: it decides each turn by its own words. Earlier segments enter only where a question about a
+dialogue is asked; gaps, audio and encoder states are not read.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from gate.actions import ActionKind, PardonAction
 from gate.catalogue import ToolFacts
 from gate.evidence import DistanceVerdict, SpeakerVerdict
 from models import prompt
-from models.constrained import ActionWriter, Limits, Written
+from models.constrained import LISTED_FORM, ActionWriter, Limits, Written
 from models.exemplars import ExemplarJudge
 from models.llama_runtime import Context, FloatArray, LlamaRuntime, Mark
-from models.protocols import ModelId, PolicyInput, PolicyOutput
+from models.protocols import MASK_MARK, HeardSegment, ModelId, PolicyInput, PolicyOutput
 
 if TYPE_CHECKING:
     from models.store import Store
@@ -131,14 +131,15 @@ class SmolLM2Policy:
         if label == prompt.ANSWER:
             self._answering.rewind(self._answer_start)
             self._answering.read([*self._runtime.encode(said), *self._runtime.encode_prompt(prompt.REPLY_PROMPT)])
-            written = self._writer.answer(self._answering)
+            written = self._writer.answer(self._answering, _is_masked(turn.segment))
             return _output(written, scores, ActionKind.ANSWER, steps=2)
         prepared.calling.rewind(prepared.start)
         draft = self._writer.call(
             prepared.calling,
             prepared.by_name[label],
             [word.text for word in turn.segment.words],
-            self._runtime.encode(f"{prompt.spoken(said, *verdicts)}\n"),
+            self._runtime.encode(f"{prompt.command(said)}\n"),
+            LISTED_FORM,
         )
         complete = min(draft.complete_logprob, -1e-12)
         scores[ActionKind.PARDON] = scores[ActionKind.TOOL] + math.log(-math.expm1(complete))
@@ -152,9 +153,10 @@ class SmolLM2Policy:
             self._asked_start = self._asked.mark()
         asked = self._asked
         asked.rewind(self._asked_start)
-        text = f"{prompt.dialogue([*turn.context, turn.segment])}\nQuestion: {question}"
+        segments = [*turn.context, turn.segment]
+        text = f"{prompt.dialogue(segments)}\nQuestion: {question}"
         asked.read([*self._runtime.encode(text), *self._runtime.encode_prompt(prompt.REPLY_PROMPT)])
-        written = self._writer.answer(asked)
+        written = self._writer.answer(asked, any(map(_is_masked, segments)))
         return PolicyOutput(written.text, (), written.steps + 1)
 
 
@@ -220,6 +222,10 @@ def _key(example: prompt.Exemplar) -> str:
     """Names an example's state; it changes with everything that is read before the state is taken."""
     read = prompt.LISTEN_PROMPT + prompt.spoken(example.text, example.speaker, example.distance)
     return hashlib.sha256(read.encode()).hexdigest()
+
+
+def _is_masked(segment: HeardSegment) -> bool:
+    return any(MASK_MARK in word.text for word in segment.words)
 
 
 def _kind_scores(labels: dict[str, float]) -> dict[ActionKind, float]:

@@ -2,19 +2,19 @@
 
 Two kinds of example. *Exemplars* are utterances of each kind, compared with a turn by what the model makes of them
 (``models.exemplars``). *Worked calls* show how arguments are written; they stand in the prompt whose key/value cache is
-kept, so they cost nothing per turn. Both name the tools that come with voicegate; a tool without examples is known by its
-description.
+kept, so reading them is paid for once. Both name the tools that come with voicegate; a tool without examples is known by
+its description.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gate import grammar
 from gate.catalogue import ToolFacts
 from gate.evidence import DistanceVerdict, Modality, SpeakerVerdict
+from models.constrained import LISTED_FORM, UNHEARD
 from models.protocols import MASK_MARK, HeardSegment, PolicyInput
 
 ANSWER = "answer"
@@ -40,19 +40,20 @@ _WHO = {
 _WHERE = {DistanceVerdict.NEAR: ", near", DistanceVerdict.FAR: ", far away", DistanceVerdict.UNSURE: ""}
 
 LISTEN_PROMPT = (
-    "<|im_start|>system\nYou are a voice assistant. You hear everything that is said near you: commands to you, questions "
-    "to you, people talking to themselves, people talking to each other. Say who the words are for and what should be "
-    "done.<|im_end|>\n<|im_start|>user\n"
+    "<|im_start|>system\nYou are a voice assistant. You hear everything that is said near you: commands to you, "
+    "questions to you, people talking to themselves, people talking to each other. Say who the words are for and what "
+    "should be done.<|im_end|>\n<|im_start|>user\n"
 )
 
 ANSWER_PROMPT = (
-    "<|im_start|>system\nYou are a helpful voice assistant. Answer with one short sentence.<|im_end|>\n<|im_start|>user\n"
+    "<|im_start|>system\nYou are a helpful voice assistant. Answer with one short sentence.<|im_end|>\n"
+    "<|im_start|>user\n"
 )
 """Before a question that was spoken to the assistant."""
 
 DIALOGUE_PROMPT = (
-    "<|im_start|>system\nYou listen to a dialogue and answer a question about it with one short sentence. Words that could "
-    f"not be heard are written {MASK_MARK}.<|im_end|>\n<|im_start|>user\n"
+    "<|im_start|>system\nYou listen to a dialogue and answer a question about it with one short sentence. Words that "
+    f"could not be heard are written {UNHEARD}.<|im_end|>\n<|im_start|>user\n"
 )
 """Before a labelled dialogue and a question about it."""
 
@@ -217,24 +218,40 @@ EXEMPLARS: dict[str, tuple[str, ...]] = {
 }
 """Utterances of each kind, as a recogniser writes them."""
 
-_WORKED_CALLS: tuple[tuple[str, str, dict[str, object]], ...] = (
+_WORKED_CALLS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Text Ben that I'm on my way.", "send_message", {"recipient": "Ben", "body": "I'm on my way"}),
-    ("Give the restaurant a call.", "make_call", {"contact": "the restaurant"}),
+    ("Call my uncle Joe.", "make_call", {"contact": "my uncle Joe"}),
     (
         "Put lunch with Eva in my calendar on Monday at noon.",
         "schedule_event",
         {"title": "lunch with Eva", "when": "Monday at noon"},
     ),
-    ("Please order four bottles of milk.", "place_order", {"item": "bottles of milk", "quantity": 4}),
-    ("Pay my cousin fifty euros.", "transfer_money", {"recipient": "my cousin", "amount": 50, "currency": "euros"}),
-    (f"Transfer $200 to {MASK_MARK}.", "transfer_money", {"recipient": MASK_MARK}),
-    ("Unlock the cellar door.", "unlock_door", {"door": "cellar door"}),
-    ("Set the oven to 180 degrees.", "control_device", {"device": "oven", "action": "set", "value": "180 degrees"}),
-    ("Switch off the bedroom lamp.", "control_device", {"device": "bedroom lamp", "action": "turn_off"}),
-    ("Get me a ride to the museum.", "book_ride", {"destination": "the museum"}),
-    (f"Erase {MASK_MARK} please.", "delete_data", {"target": MASK_MARK}),
+    (
+        "Schedule a haircut for next Thursday morning.",
+        "schedule_event",
+        {"title": "a haircut", "when": "next Thursday morning"},
+    ),
+    ("Please order four bottles of milk.", "place_order", {"item": "bottles of milk", "quantity": "4"}),
+    (f"Transfer $200 to {UNHEARD}.", "transfer_money", {"recipient": UNHEARD, "amount": "200"}),
     ("Let Nora see where I am until tonight.", "share_location", {"recipient": "Nora", "duration": "until tonight"}),
-    (f"Write to Laura that {MASK_MARK} mat.", "send_message", {"recipient": "Laura", "body": MASK_MARK}),
+    ("Show the driver my position.", "share_location", {"recipient": "the driver"}),
+    (
+        f"Write to {UNHEARD} that the keys are under the mat.",
+        "send_message",
+        {"recipient": UNHEARD, "body": "the keys are under the mat"},
+    ),
+    ("Erase all the photos from the party.", "delete_data", {"target": "all the photos from the party"}),
+    (f"Get me a ride to {UNHEARD} at nine.", "book_ride", {"destination": UNHEARD, "pickup_time": "nine"}),
+    (f"Tell Kim {UNHEARD}.", "send_message", {"recipient": "Kim", "body": UNHEARD}),
+    ("Pay my cousin fifty euros.", "transfer_money", {"recipient": "my cousin", "amount": "50", "currency": "euros"}),
+    ("Unlock the cellar door.", "unlock_door", {"door": "the cellar door"}),
+    (
+        "Switch off the lamp in the bedroom.",
+        "control_device",
+        {"device": "the lamp in the bedroom", "action": "turn_off"},
+    ),
+    ("Set the oven to 180 degrees.", "control_device", {"device": "the oven", "action": "set", "value": "180 degrees"}),
+    ("Find me a taxi home.", "book_ride", {"destination": "home"}),
 )
 
 
@@ -251,8 +268,8 @@ class Exemplar:
 def exemplars(tools: Sequence[ToolFacts]) -> list[Exemplar]:
     """The examples that a turn is compared with.
 
-    Every kind is shown spoken by the owner and near, and some with both verdicts unsure. Commands by somebody else or from
-    afar are shown as the bystander's. A tool without examples is shown by its description, which is an imperative.
+    Every kind is shown spoken by the owner and near, and some with both verdicts unsure. Commands by somebody else or
+    from afar are shown as the bystander's. A tool without examples is shown by its description, which is an imperative.
     """
     return _exemplars({tool.name: EXEMPLARS.get(tool.name, (tool.description,)) for tool in tools})
 
@@ -277,25 +294,27 @@ def _exemplars(commands: Mapping[str, tuple[str, ...]], every_source: bool = Fal
 
 
 def call_prompt(tools: Sequence[ToolFacts]) -> str:
-    """The action contract, the tool inventory and worked calls of tools in it; a turn follows."""
+    """The action contract, the tool inventory, and worked calls of the tools in it; a command follows."""
     known = {tool.name: tool for tool in tools}
     lines = [
-        "You are a voice assistant. For each thing that you hear, write exactly one action:",
-        f"{grammar.MUTE} when it is not for you; an answer when it is a question;",
-        f"{grammar.TOOL_OPEN}"
-        '{"name": name, "params": {...}}'
-        f"{grammar.TOOL_CLOSE} when it is a command. Copy each value from what was said. "
-        f"Words that could not be heard are written {MASK_MARK}.",
-        "",
-        "Tools:",
-        *(f"{tool.name}({', '.join(param.name for param in tool.params)}): {tool.description}" for tool in tools),
+        f"A voice assistant writes one action for each thing that it hears: {grammar.MUTE} when it is not spoken to, "
+        "an answer to a question, or a call of a tool. The tools:",
+        *(f"{tool.name}: {tool.description}" for tool in tools),
+        f"Each value of a call is copied from what was said. What could not be heard is written {UNHEARD}.",
         "",
     ]
-    for said, name, params in _WORKED_CALLS:
-        if name in known and all(known[name].param(param) for param in params):
-            call = json.dumps({"name": name, "params": params}, ensure_ascii=False)
-            lines.append(f"{spoken(said, *OWNER_NEAR)}\n{grammar.TOOL_OPEN}{call}{grammar.TOOL_CLOSE}\n")
+    for said, name, values in _WORKED_CALLS:
+        params = [known[name].param(param) for param in values] if name in known else []
+        if params and all(params):
+            lines.append(command(said))
+            lines += [f'{LISTED_FORM.key(param)}"{values[param.name]}"' for param in params if param is not None]
+            lines.append("")
     return "\n".join(lines) + "\n"
+
+
+def command(text: str) -> str:
+    """A command as it stands before its arguments."""
+    return f'"{text}"'
 
 
 def spoken(text: str, speaker: SpeakerVerdict, distance: DistanceVerdict) -> str:
@@ -316,12 +335,12 @@ def verdicts(turn: PolicyInput) -> tuple[SpeakerVerdict, DistanceVerdict]:
 
 
 def words_of(segment: HeardSegment) -> str:
-    """The words of a segment, joined by single spaces."""
-    return " ".join(word.text for word in segment.words)
+    """The words of a segment as the model reads them, joined by single spaces."""
+    return " ".join(word.text.replace(MASK_MARK, UNHEARD) for word in segment.words)
 
 
 def dialogue(segments: Sequence[HeardSegment]) -> str:
-    """The segments as labelled lines. The first voice is the first speaker; consecutive lines of one voice are joined."""
+    """The segments as labelled lines. The first voice is the first speaker; what one voice says on end is one line."""
     order: list[SpeakerVerdict] = []
     lines: list[tuple[str, list[str]]] = []
     for segment in segments:

@@ -34,12 +34,12 @@ MIN_SAMPLES: Final = SAMPLE_RATE_HZ * 4 // 10
 
 _FRAME_SAMPLES = SAMPLE_RATE_HZ // 50
 """One frame of the trunk: 20 ms."""
-_CHANGE_HOP_FRAMES = 5
+_CHANGE_HOP_SAMPLES = SAMPLE_RATE_HZ // 10
 _CHANGE_SIDE_FRAMES = 150
 """Three seconds on either side of a candidate are compared; more would reach into a third person's speech."""
 _CHANGE_SHORTNESS = 0.7
-_CHANGE_AT = 0.52
-"""The voice changes where cosine distance - 0.7 x (1 / sqrt(shorter side in s) - 1 / sqrt(2)) reaches this."""
+_CHANGE_AT = 0.5
+"""The voice changes where cosine distance exceeds this + 0.7 x (1 / sqrt(shorter side in s) - 1 / sqrt(2))."""
 _CALIBRATION = Path(__file__).parent / "weights" / "speaker_campplus_calibration.json"
 
 
@@ -175,22 +175,18 @@ class CampPlusTrack:
         if unfit(self._audio, 2 * MIN_SIDE_SAMPLES):
             return ()
         pooled = _PooledSpans(self._ear, self._ear.frames(self._audio))
-        least = MIN_SIDE_SAMPLES // _FRAME_SAMPLES
 
-        def strongest(start: int, end: int) -> int | None:
-            first, last = -(-start // _FRAME_SAMPLES), min(end // _FRAME_SAMPLES, pooled.frames)
-            middles = np.arange(first + least, last - least + 1, _CHANGE_HOP_FRAMES)
-            if middles.size == 0:
-                return None
+        def contrast(start: int, samples: npt.NDArray[np.int64], end: int) -> npt.NDArray[np.float64]:
+            first, last = start // _FRAME_SAMPLES, min(end // _FRAME_SAMPLES, pooled.frames)
+            middles = samples // _FRAME_SAMPLES
             lefts = np.maximum(first, middles - _CHANGE_SIDE_FRAMES)
             rights = np.minimum(last, middles + _CHANGE_SIDE_FRAMES)
             cosines = np.sum(pooled.embed(lefts, middles) * pooled.embed(middles, rights), axis=1)
             shorter_s = np.minimum(middles - lefts, rights - middles) * (_FRAME_SAMPLES / SAMPLE_RATE_HZ)
-            score = 1.0 - cosines - _CHANGE_SHORTNESS * (shorter_s**-0.5 - 0.5**0.5)
-            best = int(np.argmax(score))
-            return int(middles[best]) * _FRAME_SAMPLES if score[best] >= _CHANGE_AT else None
+            expected = _CHANGE_AT + _CHANGE_SHORTNESS * (shorter_s**-0.5 - 0.5**0.5)
+            return np.asarray(1.0 - cosines - expected, dtype=np.float64)
 
-        return find_changes(self._audio, strongest)
+        return find_changes(self._audio, contrast, _CHANGE_HOP_SAMPLES)
 
 
 class _PooledSpans:

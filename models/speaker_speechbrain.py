@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from gate.evidence import SpeakerVerdict
 from gate.span import SAMPLE_RATE_HZ, Span
 from models.protocols import Audio, Embedding, ModelId, SpeakerThresholds
 from models.speaker_audio import inside, unfit
@@ -28,8 +27,8 @@ MIN_SAMPLES: Final = SAMPLE_RATE_HZ * 5 // 10
 
 _HYPERPARAMETERS = "hyperparams.yaml"
 _CHANGE_HOP_SAMPLES = SAMPLE_RATE_HZ // 4
-_CHANGE_SIDE_SAMPLES = 2 * SAMPLE_RATE_HZ
 """Coarse, since every side of every candidate is a pass of its own."""
+_CHANGE_SIDE_SAMPLES = 2 * SAMPLE_RATE_HZ
 
 
 class SpeechBrainLoadError(Exception):
@@ -154,20 +153,20 @@ class SpeechBrainTrack:
         """
         if unfit(self._audio, 2 * MIN_SIDE_SAMPLES):
             return ()
-        return find_changes(self._audio, self._strongest)
+        return find_changes(self._audio, self._contrast, _CHANGE_HOP_SAMPLES)
 
-    def _strongest(self, start: int, end: int) -> int | None:
-        best: tuple[float, int] | None = None
-        for middle in range(start + MIN_SIDE_SAMPLES, end - MIN_SIDE_SAMPLES + 1, _CHANGE_HOP_SAMPLES):
-            left = self.embed(Span(max(start, middle - _CHANGE_SIDE_SAMPLES), middle))
-            right = self.embed(Span(middle, min(end, middle + _CHANGE_SIDE_SAMPLES)))
-            if left.vector is None or right.vector is None:
-                continue
-            cosine = float(np.dot(left.vector, right.vector))
-            verdict, _, other_below = self._ear.thresholds.verdict(cosine, left.span.duration_s, right.span.duration_s)
-            if verdict is SpeakerVerdict.OTHER and (best is None or cosine - other_below < best[0]):
-                best = cosine - other_below, middle
-        return None if best is None else best[1]
+    def _contrast(self, start: int, samples: npt.NDArray[np.int64], end: int) -> npt.NDArray[np.float64]:
+        """How far the cosine of the two sides lies under the threshold of being different people."""
+        return np.array([self._contrast_at(start, int(at), end) for at in samples])
+
+    def _contrast_at(self, start: int, at: int, end: int) -> float:
+        left = self.embed(Span(max(start, at - _CHANGE_SIDE_SAMPLES), at))
+        right = self.embed(Span(at, min(end, at + _CHANGE_SIDE_SAMPLES)))
+        if left.vector is None or right.vector is None:
+            return -np.inf
+        cosine = float(np.dot(left.vector, right.vector))
+        _, _, other_below = self._ear.thresholds.verdict(cosine, left.span.duration_s, right.span.duration_s)
+        return other_below - cosine
 
 
 def load(store: Store, threads: int) -> SpeechBrainEar:

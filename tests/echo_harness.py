@@ -197,7 +197,9 @@ class SharpEars:
             for start, end in _stretches(levels):
                 parts = voice.text.split()
                 edges = np.linspace(start, end, len(parts) + 1).astype(int)
-                words += [Word(part, Span(int(a), int(b)), 0.95) for part, (a, b) in zip(parts, pairwise(edges))]
+                words += [
+                    Word(part, Span(int(a), int(b)), 0.95) for part, (a, b) in zip(parts, pairwise(edges), strict=True)
+                ]
         return Heard(tuple(sorted(words, key=lambda word: word.span)), "" if words else "no speech")
 
     def track(self, audio: Audio) -> _Track:
@@ -390,9 +392,7 @@ else:
         ) -> Generator[Compute, Computed, Any]:
             own = self._echo[0].verdict(segment.span.shifted(-audio.span.start_sample))
             ready, after = yield from super()._segment(audio, segment, tracks, heard, before, timer)
-            evidence = replace(
-                ready.evidence, own_voice=own.own_voice, overlapped=True if own.overlapped else None
-            )
+            evidence = replace(ready.evidence, own_voice=own.own_voice, overlapped=True if own.overlapped else None)
             self.on_source(evidence, own)
             if own.own_voice:
                 ours = Proposal(None, failure=Reason.OWN_VOICE, detail=own.note)

@@ -72,8 +72,9 @@ class FakeConnection:
                 raise item
             yield item
 
-    async def close(self) -> None:
+    async def close(self, *, goodbye: bool) -> None:
         self.closed = True
+        self.broker.goodbyes.append(goodbye)
 
 
 @dataclass
@@ -91,6 +92,7 @@ class FakeBroker:
     published: list[tuple[str, str, bool]] = field(default_factory=list)
     subscribed: list[str] = field(default_factory=list)
     wills: list[tuple[str, str] | None] = field(default_factory=list)
+    goodbyes: list[bool] = field(default_factory=list)
 
     async def connect(self, settings: MqttSettings, *, will: tuple[str, str] | None = None) -> Connection:
         self.attempts_s.append(self.now_s())

@@ -23,7 +23,10 @@ def _log(path: Path) -> EventLog:
 async def test_events_come_back_as_they_were(tmp_path: Path):
     path = tmp_path / "e.jsonl"
     log = _log(path)
-    written = [log.emit(events.TurnOpened, 16000, turn="t0001", start_s=0.7), log.emit(events.SourceLost, 320, lost_samples=5)]
+    written = [
+        log.emit(events.TurnOpened, 16000, turn="t0001", start_s=0.7),
+        log.emit(events.SourceLost, 320, lost_samples=5),
+    ]
     await log.aclose()
     assert list(read_events(path)) == written
 

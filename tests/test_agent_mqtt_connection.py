@@ -111,7 +111,7 @@ async def test_publishes_subscribes_and_leaves_nothing_behind(plain: Mosquitto, 
         await seen.client.publish(TOPIC, "ON")
         message = await anext(aiter(connection.messages()))
         assert (message.topic, message.payload, message.retained, message.qos) == (TOPIC, b"ON", False, 0)
-        await connection.close()
+        await connection.close(goodbye=True)
         await until(lambda: seen.on("voicegate/t/state"))
         await until(lambda: open_files() == files)
         assert len(asyncio.all_tasks()) == tasks
@@ -124,7 +124,7 @@ async def test_a_message_published_with_qos_2_is_delivered_at_most_once(plain: M
     async with watcher(plain.port, "nothing") as other:
         await other.client.publish(TOPIC, "ON", qos=2)
     assert (await anext(aiter(connection.messages()))).qos == 0
-    await connection.close()
+    await connection.close(goodbye=True)
 
 
 @needs_mosquitto
@@ -137,7 +137,7 @@ async def test_another_client_with_our_id_ends_the_connection_at_once(plain: Mos
     # Debian 12's mosquitto does not give MQTT 5's reason; later ones do.
     assert caught.value.trouble in (Trouble.TAKEN_OVER, Trouble.HUNG_UP)
     for each in (connection, other):
-        await each.close()
+        await each.close(goodbye=True)
 
 
 async def test_the_reason_of_mqtt_5_for_a_taken_over_session_is_understood():
@@ -147,7 +147,7 @@ async def test_the_reason_of_mqtt_5_for_a_taken_over_session_is_understood():
         with pytest.raises(BrokerError, match="another client has connected as 't'") as caught:
             await anext(aiter(connection.messages()))
         assert caught.value.trouble is Trouble.TAKEN_OVER
-        await connection.close()
+        await connection.close(goodbye=True)
 
 
 @needs_mosquitto
@@ -162,7 +162,7 @@ async def test_a_killed_broker_is_noticed_at_once_and_not_only_at_the_next_publi
     assert caught.value.trouble is Trouble.HUNG_UP
     with pytest.raises(BrokerError, match="hung up"):
         await connection.publish("a", "b", retain=False)
-    await connection.close()
+    await connection.close(goodbye=True)
 
 
 @needs_mosquitto
@@ -174,9 +174,20 @@ async def test_an_acl_that_forbids_the_switch_is_told(tmp_path: Path):
             connection = await open_connection(to(broker.port, protocol=protocol))
             # mosquitto 2.0 grants a subscription and filters what it delivers, unless told otherwise; either is fine.
             assert await connection.subscribe(TOPIC) in (True, False)
-            await connection.close()
+            await connection.close(goodbye=True)
     finally:
         broker.kill()
+
+
+@needs_mosquitto
+@pytest.mark.parametrize(("goodbye", "left"), [(True, []), (False, [b"offline"])])
+async def test_without_a_goodbye_the_last_will_is_published(plain: Mosquitto, goodbye: bool, left: list[bytes]):
+    topic = f"voicegate/will-{goodbye}/state"
+    async with watcher(plain.port, topic) as seen:
+        connection = await open_connection(to(plain.port, client_id=f"will-{goodbye}"), will=(topic, "offline"))
+        await connection.close(goodbye=goodbye)
+        await asyncio.sleep(0.05)
+        assert seen.on(topic) == left
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------
@@ -202,7 +213,7 @@ async def test_the_password_opens_and_a_wrong_or_missing_one_is_a_clear_line_wit
     file = tmp_path / "password"
     settings = to(locked.port, username="gate", password_file=file, protocol=protocol)
     file.write_text(PASSWORD + "\n")
-    await (await open_connection(settings)).close()
+    await (await open_connection(settings)).close(goodbye=True)
     file.write_text(f"{PASSWORD}!")
     error = await failure(settings)
     assert error.trouble is Trouble.REFUSED
@@ -229,7 +240,7 @@ async def test_tls_with_the_right_authority_connects(encrypted: Mosquitto, certi
     tasks, files = len(asyncio.all_tasks()), open_files()
     connection = await open_connection(to(encrypted.port, tls=trusting(certificates.ca)))
     await connection.publish("a", "b", retain=False)
-    await connection.close()
+    await connection.close(goodbye=True)
     await until(lambda: open_files() == files)
     assert len(asyncio.all_tasks()) == tasks
 
@@ -257,7 +268,7 @@ async def test_a_certificate_for_another_host_is_refused(encrypted: Mosquitto, c
 @needs_mosquitto
 @needs_openssl
 async def test_only_insecure_by_name_accepts_any_certificate(encrypted: Mosquitto):
-    await (await open_connection(to(encrypted.port, tls=TlsSettings(insecure=True)))).close()
+    await (await open_connection(to(encrypted.port, tls=TlsSettings(insecure=True)))).close(goodbye=True)
 
 
 @needs_mosquitto
@@ -286,7 +297,7 @@ async def test_a_broker_that_wants_our_certificate_gets_it_or_refuses(
 ):
     monkeypatch.setattr(mqtt_connection, "ANSWER_LIMIT_S", 0.5)
     ours = trusting(certificates.ca, cert_file=certificates.client_cert, key_file=certificates.client_key)
-    await (await open_connection(to(mutual.port, tls=ours))).close()
+    await (await open_connection(to(mutual.port, tls=ours))).close(goodbye=True)
     error = await failure(to(mutual.port, tls=trusting(certificates.ca)))
     assert error.trouble in (Trouble.TLS, Trouble.UNREACHABLE)
 
@@ -310,11 +321,11 @@ async def test_a_server_that_never_answers_the_tls_handshake_is_given_up(monkeyp
 
 
 @pytest.mark.parametrize("tls", [None, TlsSettings(insecure=True)])
-@pytest.mark.parametrize("after_s", [0.0, 0.1])
+@pytest.mark.parametrize("after_s", [0.0, 0.05])
 async def test_giving_up_on_a_silent_server_leaves_no_task_and_no_socket(
     tls: TlsSettings | None, after_s: float, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(mqtt_connection, "SOCKET_LIMIT_S", 0.3)
+    monkeypatch.setattr(mqtt_connection, "SOCKET_LIMIT_S", 0.15)
     with silent_server() as port:
         tasks, files = len(asyncio.all_tasks()), open_files()
         opening = asyncio.create_task(open_connection(to(port, tls=tls)))
@@ -323,7 +334,7 @@ async def test_giving_up_on_a_silent_server_leaves_no_task_and_no_socket(
         await asyncio.wait({opening}, timeout=0.5)
         assert opening.cancelled()
         assert len(asyncio.all_tasks()) == tasks
-        await asyncio.sleep(0.4)  # the thread that was dialling ends
+        await asyncio.sleep(0.2)  # the thread that was dialling ends
         gc.collect()
         assert open_files() <= files
         assert len(asyncio.all_tasks()) == tasks
@@ -335,17 +346,18 @@ async def test_a_broker_that_never_acknowledges_is_given_up(monkeypatch: pytest.
         connection = await open_connection(to(broker.port, protocol="3.1.1"))
         with pytest.raises(BrokerError, match="did not acknowledge"):
             await connection.publish("a", "b", retain=False)
-        await connection.close()
+        await connection.close(goodbye=True)
         await until(lambda: broker.open_connections == 0)
 
 
-async def test_a_broker_that_reads_nothing_does_not_hold_up_closing():
+@pytest.mark.parametrize("goodbye", [True, False])
+async def test_a_broker_that_reads_nothing_does_not_hold_up_closing(goodbye: bool):
     async with ScriptedBroker() as broker:
         connection = await open_connection(to(broker.port, protocol="3.1.1"))
         broker.stop_reading()
         publishing = asyncio.create_task(connection.publish("a", "x" * 30_000_000, retain=False))
         await asyncio.sleep(0.05)
-        await asyncio.wait_for(connection.close(), 1.0)
+        await asyncio.wait_for(connection.close(goodbye=goodbye), 1.0)
         publishing.cancel()
         await asyncio.wait({publishing})
 

@@ -325,9 +325,9 @@ async def test_two_gates_with_one_id_end_in_a_clear_line_and_peace(mosquitto: Mo
             await until(lambda: "taken_over" in first.codes + second.codes)
             line = next(text for code, text in first.said + second.said if code == "taken_over")
             assert "Each gate needs a client_id of its own; this one stays away for 10 minutes" in line
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.15)
             lines = len(first.said) + len(second.said)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.3)
             assert len(first.said) + len(second.said) == lines, "nobody is thrown out any more"
             assert lines <= 12
 
@@ -356,6 +356,20 @@ async def test_ctrl_c_in_a_hung_turn_still_tells_the_broker_the_end_within_two_s
         await until(lambda: seen.on(f"{r.base}/state")[-1:] == [b"offline"])
         last = r.events_in(seen)[-1]
     assert (last["event"], last["reason"]) == ("session_ended", "stopped")
+
+
+@needs_mosquitto
+async def test_a_flush_that_is_cut_off_still_leaves_offline_behind_by_the_last_will(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(output_mqtt, "CLOSE_LIMIT_S", 0.03)
+    async with watcher(mosquitto.port, "voicegate/cut/state") as seen:
+        async with running(mosquitto.port, "cut", queue_messages=20_000) as r:
+            await until(lambda: seen.on("voicegate/cut/state") == [b"online"])
+            for seq in range(20_000):
+                r.sink.emit(turn_opened(seq))
+        await until(lambda: seen.on("voicegate/cut/state") == [b"online", b"offline"])
+    assert "could not be published and are lost" in caplog.text
 
 
 @pytest.mark.parametrize("tls", [None, TlsSettings(insecure=True)], ids=["plain", "tls"])

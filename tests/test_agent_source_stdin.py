@@ -127,6 +127,14 @@ async def test_a_file_in_the_pipe_is_refused_because_its_header_would_be_played(
     assert caught.value.code is ErrorCode.WRONG_KIND
 
 
+async def test_a_recorder_that_starts_with_digital_silence_is_not_taken_for_a_failed_copy() -> None:
+    samples = np.zeros(4_000, np.int16)
+    samples[1_000:] = 1_000  # in the same chunk as the zeros
+    with piped(samples.tobytes(), chunk=8_000) as descriptor:
+        items = await play(StdinSource(descriptor=descriptor))
+    assert len(heard(items)) == 4_000
+
+
 async def test_integers_read_as_floats_are_refused_with_the_cure() -> None:
     message = "another sample format than stated"
     with piped(integers(voice(peak=0.9), 16)) as descriptor, pytest.raises(SourceError, match=message) as caught:

@@ -150,6 +150,7 @@ def test_mute_wins_over_whatever_stands_beside_it(text: str) -> None:
         (f"Pardon? {wrapped(LIGHT)}{wrapped(LIGHT)}", ""),
         (f"Pardon? {OPEN}{{ cut", "{ cut"),
         (f"Pardon? <|{OPEN}TOOL|>", "<| TOOL|>"),
+        (f"Pardon? Who?</s> {wrapped(LIGHT)}", "Who?"),
     ],
 )
 def test_pardon_wins_over_a_call(text: str, question: str) -> None:

@@ -362,9 +362,11 @@ def test_damage_of_the_first_turn_still_counts_for_its_words() -> None:
 
 def test_damage_unknown_in_either_turn_is_unknown_in_both() -> None:
     state = masked_recipient()
-    merged = merge(state, None, answer("Sam", damaged=None), TOOLS, SETTINGS)
-    assert merged is not None
-    assert merged.evidence.damage is None
+    unknown, _ = asked(tool("message", recipient="Zoe", body="late"), evidence("text Priya late", damaged=None))
+    for pending, answered in ((state, None), (unknown, ()), (unknown, None)):
+        merged = merge(pending, None, answer("Sam", damaged=answered), TOOLS, SETTINGS)
+        assert merged is not None
+        assert merged.evidence.damage is None
 
 
 @pytest.mark.parametrize("change", [{"overlapped": True}, {"source_gap": True}])

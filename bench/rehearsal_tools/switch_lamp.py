@@ -1,4 +1,4 @@
-"""A tool whose effect can be counted from outside: one line in a file. Loaded by the rehearsals, as a user's tool is."""
+"""A tool whose effect can be counted from outside: one line in a file. Rehearsals load it as a user's tool."""
 
 from __future__ import annotations
 

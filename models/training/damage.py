@@ -38,7 +38,7 @@ from models.damage_cnn import (
 from models.mel_bands import BANDS, mel_band_db
 from models.training import cards, corpus, devices, rooms, sounds
 from models.training.corpus import SAMPLE_RATE_HZ, Part
-from models.training.onnx_export import export
+from models.training.onnx_export import export, single_thread_session
 from models.training.progress import steps
 
 FloatArray = npt.NDArray[np.float64]
@@ -531,9 +531,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         network = train(clips, seed=args.seed, epochs=args.epochs, threads=args.workers)
         worst = export(network, weights)
         print(f"exported {weights}, largest difference from torch {worst:.1e}")
-    import onnxruntime as ort
-
-    session = ort.InferenceSession(str(weights), providers=["CPUExecutionProvider"])
+    session = single_thread_session(weights)
     dev = rendered(folder, Part.DEV, 1500, args.seed + 1, 0.0, COMMON, args.work, args.workers)
     dev += rendered(folder, Part.DEV, 500, args.seed + 5, 0.0, HARD, args.work, args.workers)
     thresholds = choose_thresholds(session, dev)

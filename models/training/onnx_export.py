@@ -49,3 +49,13 @@ def export(network: Any, path: Path) -> float:
     if worst > _TOLERANCE:
         raise RuntimeError(f"ONNX differs from torch by {worst:.2e}")
     return worst
+
+
+def single_thread_session(path: Path) -> Any:
+    """An ONNX Runtime session on one CPU thread: small networks gain nothing from more, and results repeat exactly."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

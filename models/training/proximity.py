@@ -36,7 +36,7 @@ from models.proximity_cnn import (
 )
 from models.training import cards, corpus, devices, rooms, sounds
 from models.training.corpus import SAMPLE_RATE_HZ, Part
-from models.training.onnx_export import export
+from models.training.onnx_export import export, single_thread_session
 from models.training.progress import steps
 
 FloatArray = npt.NDArray[np.float64]
@@ -399,42 +399,46 @@ class Scored:
     clips: tuple[Clip, ...]
 
 
-def score_clips(session: Any, clips: Iterable[Clip], duration_s: float, seed: int) -> Scored:
-    """Pooled logit of one drawn span per clip in which speech fills at least 40 % of the frames.
+def score_clips(session: Any, clips: Iterable[Clip], durations_s: Sequence[float], seed: int) -> list[Scored]:
+    """Pooled logits of drawn spans in which speech fills at least 40 % of the frames, one per clip and duration.
 
     The whole clip goes through the network once, as a turn does at run time.
     """
     rng = np.random.default_rng(seed)
-    logits, near, kept = [], [], []
-    span = round(duration_s * SAMPLE_RATE_HZ / HOP_SAMPLES / STRIDE_FRAMES)
+    logits: list[list[float]] = [[] for _ in durations_s]
+    kept: list[list[Clip]] = [[] for _ in durations_s]
     for clip in clips:
         if clip.near is None:
             continue
         frames = _frame_outputs(session, clip.bands_db.astype(np.float32))
         active = _down(clip.weight[None])[0]
-        starts = [s for s in range(len(active) - span + 1) if active[s : s + span].mean() >= 0.4]
-        if not starts:
-            continue
-        at = starts[int(rng.integers(len(starts)))]
-        logits.append(_pool(frames[at : at + span]))
-        near.append(clip.near)
-        kept.append(clip)
-    return Scored(np.array(logits), np.array(near, dtype=np.bool_), duration_s, tuple(kept))
+        for which, duration_s in enumerate(durations_s):
+            span = _span_steps(duration_s)
+            starts = [s for s in range(len(active) - span + 1) if active[s : s + span].mean() >= 0.4]
+            if starts:
+                at = starts[int(rng.integers(len(starts)))]
+                logits[which].append(_pool(frames[at : at + span]))
+                kept[which].append(clip)
+    return [
+        Scored(np.array(values), np.array([c.near for c in chosen], dtype=np.bool_), duration_s, tuple(chosen))
+        for values, chosen, duration_s in zip(logits, kept, durations_s, strict=True)
+    ]
 
 
-def score_recordings(session: Any, audio: Iterable[npt.NDArray[np.float32]], duration_s: float) -> FloatArray:
-    """Pooled logits of the non-overlapping spans of recordings in which speech fills at least half of the frames."""
-    out = []
-    span = round(duration_s * SAMPLE_RATE_HZ / HOP_SAMPLES / STRIDE_FRAMES)
+def score_recordings(
+    session: Any, audio: Iterable[npt.NDArray[np.float32]], durations_s: Sequence[float]
+) -> list[FloatArray]:
+    """Pooled logits, per duration, of the adjoining spans of recordings in which speech fills at least half."""
+    out: list[list[float]] = [[] for _ in durations_s]
     for x in audio:
-        if len(x) < duration_s * SAMPLE_RATE_HZ + 400:
-            continue
         frames = _frame_outputs(session, mel_band_db(x))
         active = _down(corpus.voiced_frames(x)[: len(frames) * STRIDE_FRAMES].astype(np.float32)[None])[0]
-        for at in range(0, min(len(frames), len(active)) - span + 1, span):
-            if active[at : at + span].mean() >= 0.5:
-                out.append(_pool(frames[at : at + span]))
-    return np.array(out)
+        for which, duration_s in enumerate(durations_s):
+            span = _span_steps(duration_s)
+            for at in range(0, min(len(frames), len(active)) - span + 1, span):
+                if active[at : at + span].mean() >= 0.5:
+                    out[which].append(_pool(frames[at : at + span]))
+    return [np.array(values) for values in out]
 
 
 def calibrate(scored: Sequence[Scored]) -> Calibration:
@@ -501,11 +505,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         clips = rendered(folder, train_recipe, args.clips, args.seed, args.work, args.workers)
         parity = export(train(clips, seed=args.seed, epochs=args.epochs, threads=args.workers), weights)
         print(f"exported {weights}, largest difference from torch {parity:.1e}")
-    import onnxruntime as ort
-
-    session = ort.InferenceSession(str(weights), providers=["CPUExecutionProvider"])
+    session = single_thread_session(weights)
     dev = rendered(folder, dev_recipe, 3000, args.seed + 1, args.work, args.workers)
-    calibration = calibrate([score_clips(session, dev, d, args.seed) for d in _DURATIONS_S])
+    calibration = calibrate(score_clips(session, dev, _DURATIONS_S, args.seed))
     lines = []
     tests = {
         "Unseen simulated rooms, voices and noises": _one_talker(Part.TEST, 80),
@@ -518,7 +520,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     for title, recipe in tests.items():
         test = rendered(folder, recipe, 1500, args.seed + 2, args.work, args.workers)
-        scored = [score_clips(session, test, d, args.seed) for d in _DURATIONS_S]
+        scored = score_clips(session, test, _DURATIONS_S, args.seed)
         lines += table(scored, calibration, title)
         if recipe.measured == 0.0 and recipe.method is rooms.Method.HYBRID:
             lines += _breakdown(scored[1], calibration)
@@ -646,6 +648,10 @@ def _frame_outputs(session: Any, bands_db: npt.NDArray[np.float32]) -> npt.NDArr
     return np.asarray(out, dtype=np.float32)
 
 
+def _span_steps(duration_s: float) -> int:
+    return round(duration_s * SAMPLE_RATE_HZ / HOP_SAMPLES / STRIDE_FRAMES)
+
+
 def _pool(frames: npt.NDArray[np.float32]) -> float:
     attention = np.logaddexp(0.0, frames[:, 1]) + 1e-3
     return float((frames[:, 0] * attention).sum() / attention.sum())
@@ -733,8 +739,8 @@ def _real_tables(session: Any, folder: Path, calibration: Calibration) -> list[s
     for name, chosen in groups.items():
         cells = []
         middle = math.nan
-        for duration_s in _DURATIONS_S:
-            logit = score_recordings(session, (r.read() for r in chosen), duration_s)
+        logits = score_recordings(session, (r.read() for r in chosen), _DURATIONS_S)
+        for duration_s, logit in zip(_DURATIONS_S, logits, strict=True):
             p = calibration.probability(logit, duration_s)
             cells.append(f"{_outcomes(p, calibration)} ({len(logit)})")
             if duration_s == 1.0 and len(logit):

@@ -1,4 +1,4 @@
-"""Set the thresholds of a speaker ear by duration, on one half of the speakers, and measure them on the other.
+"""Set the thresholds of a speaker ear by duration, on one half of the speakers, and measure it on the other.
 
 ``python -m models.training.speaker_calibration --data DIR [--speaker NAME] [--out FILE] [--card FILE]``
 
@@ -31,13 +31,14 @@ from models.speaker_calibration import SpeakerCalibration, Uncalibrated
 from models.speaker_campplus import CampPlusEar
 from models.speaker_speechbrain import SpeechBrainEar
 from models.store import Store
-from models.training import cards, corpus
+from models.training import cards, corpus, speaker_changes
 from models.word_edges import HOP_SAMPLES, active_frames, loudness_db
 
 SETS = ("alphanumeric", "librispeech_cohort", "librispeech_test_other", "vctk", "cmu_arctic", "eagle")
 GRID_S = (0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 FALSE_ACCEPT_TARGET = 0.01
 FALSE_REJECT_TARGET = 0.01
+CHANGE_TURNS = 120
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -73,7 +74,7 @@ def pieces(ear: SpeakerEar, folder: Path) -> Iterator[Piece]:
         if recording.set_name not in SETS:
             continue
         voice = groups.get(recording.speaker, recording.speaker)
-        development = hashlib.sha256(voice.encode()).digest()[0] % 2 == 0
+        development = _is_development(voice)
         audio = _voiced(recording.read())
         parts = np.array_split(audio, 2) if recording.set_name == "librispeech_cohort" else [audio]
         for number, part in enumerate(parts):
@@ -168,6 +169,21 @@ def _quantile(by_set: dict[str, FloatArray], share: float) -> float:
     return float(values[order][np.searchsorted(cumulative, share * cumulative[-1])])
 
 
+def held_out_voices(folder: Path) -> speaker_changes.Voices:
+    """Trimmed recordings of the test half, by set and voice."""
+    groups = _same_voice(folder / "audio" / "alphanumeric" / "suspect_same_voice.tsv")
+    out: speaker_changes.Voices = {}
+    for recording in corpus.recordings(folder):
+        voice = groups.get(recording.speaker, recording.speaker)
+        if recording.set_name in SETS and not _is_development(voice):
+            out.setdefault(recording.set_name, {}).setdefault(voice, []).append(_voiced(recording.read()))
+    return out
+
+
+def _is_development(voice: str) -> bool:
+    return hashlib.sha256(voice.encode()).digest()[0] % 2 == 0
+
+
 def _voiced(audio: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     sounding = np.flatnonzero(active_frames(loudness_db(audio)))
     if sounding.size == 0:
@@ -197,7 +213,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     content["test_speakers"] = len({(p.set_name, p.voice) for p in data if not p.development})
     if options.out:
         options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    lines = report(data, SpeakerCalibration.from_mapping(content))
+    lines = [
+        *report(data, SpeakerCalibration.from_mapping(content)),
+        "",
+        *speaker_changes.report(ear, held_out_voices(folder), CHANGE_TURNS, seed=7),
+    ]
     print("\n".join(lines))
     if options.card:
         cards.write_measured(options.card, lines)
