@@ -13,13 +13,13 @@ from agent.clock import Pace, WallClock, unix_time_s
 from agent.eventlog import EventLog, Sink
 from agent.hearing import Ears
 from agent.loop import Loop, make_clock, make_worker
-from agent.profile import ProfileError, load_profile
 from agent.session import OwnerMode, OwnerReference, SessionState
 from agent.settings import Settings, SettingsError, data_folder
 from agent.sources import Description, Source
 from agent.turn_work import DistanceThresholds, Limits, SessionBox, TurnWork
 from agent.turns import TurnDetector
 from agent.vad import make_vad
+from agent.wearer_profile import ProfileError, load_profile
 from gate.grants import GrantLedger
 from models.components import UnknownComponentError, load_policy, load_speaker
 from models.protocols import Policy, SpeakerThresholds

@@ -205,9 +205,9 @@ def _tools(args: argparse.Namespace) -> ExitCode:
 
     settings = _settings(args)
     if args.tools_command == "journal":
-        for row in read_journal(journal_path(settings), args.last):
-            shown = row.as_json()
-            print(json.dumps(shown) if args.json else f"{row.state:<16} {row.tool}  {row.turn_id}  {row.detail}")
+        for entry in read_journal(journal_path(settings), args.last):
+            plain = f"{entry.state:<16} {entry.tool}  {entry.turn_id}  {entry.detail}"
+            print(json.dumps(entry.as_json()) if args.json else plain)
         return ExitCode.OK
     rows = describe(load_catalogue(settings))
     if args.json:
@@ -222,10 +222,10 @@ def _tools(args: argparse.Namespace) -> ExitCode:
 def _code_of(error: Exception) -> ExitCode | None:
     """The exit code of an error that a person can act on; None for a bug, which keeps its traceback."""
     from agent.enrol import ClipRefusedError
-    from agent.profile import ProfileError
     from agent.settings import SettingsError
     from agent.sources import SourceError
     from agent.vad import VadUnavailableError
+    from agent.wearer_profile import ProfileError
     from models.store_errors import ModelError
     from tools.journal import JournalError
     from tools.loading import ToolLoadError

@@ -15,13 +15,13 @@ from agent.clock import WallClock
 from agent.exit_codes import ExitCode
 from agent.frames import FRAME_SAMPLES, Frame
 from agent.hearing import Ears
-from agent.profile import average, save_profile
 from agent.session import OwnerReference
 from agent.settings import Settings
 from agent.source_file import FileSource
 from agent.sources import Source, SourceGap
 from agent.turn_work import DistanceThresholds
 from agent.vad import Vad, make_vad
+from agent.wearer_profile import average, save_profile
 from gate.evidence import SpeakerVerdict
 from gate.span import SAMPLE_RATE_HZ, Span
 from models.protocols import Audio, Embedding, SpeakerThresholds

@@ -70,7 +70,8 @@ class PlainPipeline:
         self._ecapa, self._features = _ecapa()
         folder, file = str(language_model.parent), language_model.name
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, gguf_file=file)
-        self._model: Any = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file).eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file)
+        self._model: Any = model.eval()
         self._system_prompt = system_prompt
 
     def endpoint_s(self, audio: Audio, speech_end_s: float) -> float:

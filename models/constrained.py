@@ -270,8 +270,9 @@ class ActionWriter:
                 unheard.append((probability, param))
                 if not filling.masked:
                     break
-        # With a mark among the words, every argument had its chance to claim it; the likeliest one is asked for.
-        missing = max(unheard, key=lambda item: item[0])[1] if unheard else None
+        # With a mark among the words, every argument had its chance to claim it; the likeliest one is asked for, and one
+        # that the tool needs before one that it can do without.
+        missing = max(unheard, key=lambda item: (item[1].required, item[0]))[1] if unheard else None
         return Draft(tool, filling.params, missing, complete, filling.steps)
 
     # Free text ----------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """The first embedded policy: SmolLM2-135M-Instruct as published, without fine-tuning, on two CPU threads.
 
 A model of this size cannot be told in words what is meant for it, but its hidden states separate the kinds of
-utterance well. So each turn is decided in two steps. First *who is it for, and which tool*: one pass over the words with
-the ears' verdicts, compared with labelled examples (``models.exemplars``); a turn that is not for the assistant ends
-here. Then *what exactly*: the arguments are pointed out in the words under the grammar (``models.constrained``), or the
-answer is generated. All decoding is greedy, and the same turn always gives the same text.
+utterance well. So each turn is decided in two steps. First *who is it for, and which tool*: one pass over the words
+with the ears' verdicts, compared with labelled examples (``models.exemplars``); a turn that is not for the assistant
+ends here. Then *what exactly*: the arguments are pointed out in the words under the grammar (``models.constrained``),
+or the answer is generated. All decoding is greedy, and the same turn always gives the same text.
 
 What it does not do yet: it decides each turn by its own words. Earlier segments enter only where a question about a
 dialogue is asked; gaps, audio and encoder states are not read.

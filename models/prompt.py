@@ -1,9 +1,9 @@
 """The words around the words: what the embedded policy reads besides the turn, and the examples that it is shown.
 
 Two kinds of example. *Exemplars* are utterances of each kind, compared with a turn by what the model makes of them
-(``models.exemplars``). *Worked calls* show how arguments are written; they stand in the prompt whose key/value cache is
-kept, so reading them is paid for once. Both name the tools that come with voicegate; a tool without examples is known by
-its description.
+(``models.exemplars``). *Worked calls* show how arguments are written; they stand in the prompt whose key/value cache
+is kept, so reading them is paid for once. Both name the tools that come with voicegate; a tool without examples is
+known by its description.
 """
 
 from __future__ import annotations
@@ -54,6 +54,12 @@ ANSWER_PROMPT = (
 DIALOGUE_PROMPT = (
     "<|im_start|>system\nYou listen to a dialogue and answer a question about it with one short sentence. Words that "
     f"could not be heard are written {UNHEARD}.<|im_end|>\n<|im_start|>user\n"
+    "First speaker: I live in Denver, where do you live?\nSecond speaker: My home is Oslo.\n"
+    "Question: Where does the first speaker live?<|im_end|>\n<|im_start|>assistant\n"
+    "The first speaker lives in Denver.<|im_end|>\n<|im_start|>user\n"
+    f"First speaker: My dog is called Rex, what is yours called?\nSecond speaker: {UNHEARD} is the name of my dog.\n"
+    "Question: What is the second speaker's dog called?<|im_end|>\n<|im_start|>assistant\n"
+    f"The second speaker's dog is called {UNHEARD}.<|im_end|>\n<|im_start|>user\n"
 )
 """Before a labelled dialogue and a question about it."""
 

@@ -1,12 +1,12 @@
 """Who spoke, with CAM++ on ONNX Runtime.
 
-Every span is cut out and goes through the network alone. One pass over the whole turn, pooled over the span, would
-be cheaper, but context masking and two seconds of convolutions carry the neighbours' voice into the span: with two
-people in one turn that raised the equal error rate from 6.6 to 9.7 % on people with their own phones and laptops,
-and the harm lies on the side of taking a bystander for the owner.
+Every span is cut out and goes through the network alone. One pass over the whole turn, pooled over the span, would be
+cheaper, but context masking and two seconds of convolutions carry the neighbours' voice into the span: in turns of two
+real people that raised the equal error rate from 6.6 to 9.7 %, and the harm lies on the side of taking a bystander for
+the owner.
 
-The pass over the whole turn is used where the voice may change: the two sides of every candidate are pooled from
-it. There it beats embedding the sides alone, which at these lengths scatters more than the other voice distorts.
+The pass over the whole turn is used where the voice may change: the two sides of every candidate are pooled from it.
+There it beats embedding the sides alone, which at these lengths scatters more than the other voice distorts.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from tests.loop_harness import converse
 from tests.test_agent_loop import BYSTANDER, CATALOGUE, CHAT, COMMAND, MONEY, REPLIES, VOICES, script
 
 
-async def _through(sink) -> None:  # noqa: ANN001 - any sink
+async def _through(sink) -> None:
     await converse(
         script(CHAT, COMMAND, BYSTANDER, MONEY), FakeEars(VOICES), ScriptedPolicy(REPLIES), CATALOGUE, sinks=[sink]
     )

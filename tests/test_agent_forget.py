@@ -17,9 +17,9 @@ import soundfile
 from agent import forget
 from agent.exit_codes import ExitCode
 from agent.frames import to_int16
-from agent.profile import save_profile
 from agent.session import OwnerReference
 from agent.settings import Settings, data_folder
+from agent.wearer_profile import save_profile
 from bench.rehearsed_voicegate import TOOLS, write_talk
 from bench.stage import HELLO, KITCHEN, STRANGER
 from gate.span import Span

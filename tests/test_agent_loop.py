@@ -125,7 +125,7 @@ async def test_charged_latency_counts_the_closing_silence_and_the_compute():
 
 
 async def test_a_busy_worker_delays_the_next_decision_on_the_charged_clock(monkeypatch: pytest.MonkeyPatch):
-    async def two_seconds(self, request):  # noqa: ANN001, ANN202 - stands in for a slow machine
+    async def two_seconds(self, request):
         try:
             return request.call(), None, 2.0
         except Exception as error:
@@ -227,7 +227,7 @@ async def test_voice_change_inside_one_stretch_splits_the_turn_so_the_bystander_
     seen: list[str] = []
 
     class Policy(ScriptedPolicy):
-        def propose(self, turn):  # noqa: ANN001, ANN202
+        def propose(self, turn):
             seen.append(turn.segment.speaker)
             return super().propose(turn)
 
@@ -300,10 +300,10 @@ async def test_ctrl_c_during_a_hung_model_ends_quickly_and_flushes_the_last_even
         wants_levels = False
         closed = False
 
-        def emit(self, event):  # noqa: ANN001, ANN202
+        def emit(self, event):
             collected.append(event)
 
-        async def aclose(self):  # noqa: ANN202
+        async def aclose(self):
             Sink.closed = True
 
     task = asyncio.create_task(run(COMMAND, policy=policy, pace=Pace.CHARGED, sinks=[Sink()], limits=Limits(policy_s=30)))

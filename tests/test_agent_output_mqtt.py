@@ -506,6 +506,17 @@ async def test_a_broker_that_never_acknowledges_does_not_hold_up_the_end(
     assert "1 events could not be published" in caplog.text
 
 
+async def test_a_cancellation_that_asyncio_forgets_does_not_keep_the_gate_from_ending(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(output_mqtt, "CLOSE_LIMIT_S", 0.05)
+    async with rig() as r:
+        r.broker.stalled, r.broker.forget_cancellations = True, 3
+        for seq in range(10):
+            r.sink.emit(executed(seq))
+        await settle()
+        await asyncio.wait_for(r.sink.aclose(), 0.5)
+        assert r.broker.forget_cancellations == 0
+
+
 async def test_a_second_ctrl_c_ends_the_flush_at_once_and_leaves_no_task(caplog: pytest.LogCaptureFixture):
     async with rig() as r:
         r.broker.stalled = True

@@ -13,7 +13,7 @@ from agent.worker import ChargedWorker, Job, WallWorker
 
 
 def costing(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    async def run(self, request):  # noqa: ANN001, ANN202 - stands in for real compute
+    async def run(self, request):
         return request.call(), None, seconds
 
     monkeypatch.setattr("agent.worker._Inference.run", run)

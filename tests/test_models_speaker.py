@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -453,7 +453,7 @@ pretrainer: !new:speechbrain.utils.parameter_transfer.Pretrainer
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     torch = pytest.importorskip("torch")
     ecapa = pytest.importorskip("speechbrain.lobes.models.ECAPA_TDNN")
     directory = tmp_path_factory.mktemp("ecapa")
@@ -465,7 +465,10 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     torch.save(network.state_dict(), directory / "embedding_model.ckpt")
     torch.save(ecapa.Classifier(24, out_neurons=3).state_dict(), directory / "classifier.ckpt")
-    return directory
+    yield directory
+    # SpeechBrain leaves stand-ins among the modules that raise when looked at, as hypothesis does in later tests.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "speechbrain"]:
+        del sys.modules[name]
 
 
 @pytest.fixture

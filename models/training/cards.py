@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,15 @@ def write_measured(card: Path, lines: Sequence[str]) -> None:
 
 
 def facts(meta: Mapping[str, Any]) -> str:
-    """The description that lies beside the weights, as a table."""
+    """The description that lies beside the weights, as a table with one row a value."""
     rows = ["| fact | value |", "| --- | --- |"]
-    for name, value in meta.items():
-        if isinstance(value, Mapping):
-            value = ", ".join(f"{key} {_short(item)}" for key, item in value.items())
-        rows.append(f"| {name} | {_short(value)} |")
+    rows += [f"| {name} | {value} |" for name, value in _flat(meta)]
     return "\n".join([*rows, ""])
 
 
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _flat(meta: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in meta.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}: ")
+        else:
+            yield prefix + name, f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -295,7 +295,7 @@ def build_network() -> Any:
             self.depthwise = nn.Conv1d(width, width, 7, padding=3 * dilation, dilation=dilation, groups=width)
             self.pointwise = nn.Conv1d(width, width, 1)
             self.norm = nn.BatchNorm1d(width)
-            self.drop = nn.Dropout(0.1)
+            self.drop = nn.Dropout(0.2)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y: torch.Tensor = self.drop(torch.relu(self.norm(self.pointwise(self.depthwise(x)))))
@@ -337,7 +337,7 @@ def train(clips: Sequence[Clip], *, seed: int, epochs: int, threads: int, batch:
     labels = torch.from_numpy(_down(np.stack([c.label for c in clips])))
     weights = torch.from_numpy(_down(np.stack([c.weight for c in clips])))
     features = np.stack([normalised(b.astype(np.float32)) for b in bands]).astype(np.float16)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=0.02)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=0.05)
     per_epoch = len(clips) // batch
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=epochs * per_epoch, pct_start=0.2)
     rng = np.random.default_rng(seed)
@@ -347,9 +347,7 @@ def train(clips: Sequence[Clip], *, seed: int, epochs: int, threads: int, batch:
             order = rng.permutation(len(clips))
         chosen = order[number % per_epoch * batch :][:batch]
         x = features[chosen].astype(np.float32)
-        # A microphone's response costs nothing in the log domain: one smooth curve per clip.
-        curve = rng.normal(0.0, 4.0 / 15.0, size=(batch, 7))
-        x += np.stack([np.interp(np.arange(BANDS), np.linspace(0, BANDS - 1, 7), c) for c in curve])[:, None, :]
+        x = _varied(x, rng)
         frames = int(rng.integers(100, 301)) // STRIDE_FRAMES * STRIDE_FRAMES
         first = int(rng.integers(0, (300 - frames) // STRIDE_FRAMES + 1)) * STRIDE_FRAMES
         part = slice(first // STRIDE_FRAMES, (first + frames) // STRIDE_FRAMES)
@@ -492,7 +490,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--clips", type=int, default=9000)
     parser.add_argument("--rooms", type=int, default=400)
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only-measure", action="store_true", help="calibrate and measure weights that exist")
     args = parser.parse_args(argv)
@@ -602,6 +600,28 @@ def _load(path: Path) -> Iterator[Clip]:
         bands, labels, weights, facts = (data[name] for name in ("bands", "label", "weight", "facts"))
     for b, label, weight, (distance, near, rt60, drr, snr) in zip(bands, labels, weights, facts, strict=True):
         yield Clip(b, label, weight, distance, None if math.isnan(near) else bool(near), rt60, drr, snr)
+
+
+def _varied(x: npt.NDArray[np.float32], rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    """More microphones and backgrounds at no cost: what they do to normalised bands ``(batch, frames, 48)``.
+
+    A smooth response per clip; for half of them a steady noise floor, added as power; for a third a band limit.
+    """
+    batch = len(x)
+    knots = np.linspace(0, BANDS - 1, 7)
+    curve = rng.normal(0.0, 4.0, size=(batch, 7))
+    decibels = x * 15.0 - 30.0 + np.stack([np.interp(np.arange(BANDS), knots, c) for c in curve])[:, None, :]
+    slope = np.linspace(0.5, -0.5, BANDS) * rng.uniform(0.0, 25.0, size=(batch, 1))
+    floor = slope + np.where(rng.random((batch, 1)) < 0.5, rng.uniform(-60.0, -25.0, size=(batch, 1)), -90.0)
+    # Noise power in a band fluctuates from frame to frame as its few bins do.
+    flicker = rng.normal(0.0, 2.0, size=decibels.shape)
+    decibels = 10.0 * np.log10(10.0 ** (decibels / 10.0) + 10.0 ** ((floor[:, None, :] + flicker) / 10.0))
+    top = np.where(rng.random(batch) < 0.2, rng.integers(33, BANDS, size=batch), BANDS)
+    bottom = np.where(rng.random(batch) < 0.15, rng.integers(0, 7, size=batch), 0)
+    bands = np.arange(BANDS)
+    outside = (bands[None] >= top[:, None]) | (bands[None] < bottom[:, None])
+    decibels = np.where(outside[:, None, :], np.maximum(decibels - 45.0, -70.0), np.maximum(decibels, -70.0))
+    return np.asarray((decibels + 30.0) / 15.0, dtype=np.float32)
 
 
 def _place_mic(rng: np.random.Generator, source: FloatArray, dims: FloatArray, distance_m: float) -> FloatArray | None:

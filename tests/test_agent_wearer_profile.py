@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.profile import ProfileError, average, load_profile, save_profile
 from agent.session import OwnerMode, OwnerReference, SessionState, judge_speaker
+from agent.wearer_profile import ProfileError, average, load_profile, save_profile
 from gate.evidence import DistanceVerdict, SpeakerVerdict
 from gate.span import Span
 from models.protocols import Embedding, ModelId
@@ -87,7 +87,7 @@ def test_a_failed_write_leaves_the_old_enrolment(path: Path, monkeypatch: pytest
     def full(fd: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("agent.profile.os.fsync", full)
+    monkeypatch.setattr("agent.wearer_profile.os.fsync", full)
     with pytest.raises(ProfileError, match="not enrolled"):
         save_profile(path, "Eve", replace(REFERENCE, speech_s=9.0), 1)
     assert path.read_bytes() == before
