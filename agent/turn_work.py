@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Protocol, TypeVar, cast
 
 from agent import events
@@ -253,8 +254,11 @@ class TurnWork:
         tracks = _Tracks(track, proximity)
         words = () if heard is None else heard.words
         ready: list[_Ready] = []
-        for segment in segments_of(audio.span, words, changes, damage, self.box.last_end_sample):
-            item, draft = yield from self._segment(audio, segment, tracks, heard, draft, timer)
+        segments = segments_of(audio.span, words, changes, damage, self.box.last_end_sample)
+        for number, segment in enumerate(segments, 1):
+            # A grant is good for one call a turn, so each person's stretch of a split turn is a turn of its own.
+            part = audio if len(segments) == 1 else replace(audio, turn_id=f"{audio.turn_id}.{number}")
+            item, draft = yield from self._segment(part, segment, tracks, heard, draft, timer)
             ready.append(item)
         decision_s = yield Confirm()
         assert isinstance(decision_s, float), "the worker says when the turn became final"
@@ -653,6 +657,7 @@ def _whole(turn_id: str, parts: list[Evidence]) -> Evidence:
         turn_id=turn_id,
         span=parts[0].span.cover(last.span),
         words=tuple(word for part in parts for word in part.words),
+        turn_starts=tuple(accumulate(len(part.words) for part in parts))[:-1],
         damage=damage,
         source_gap=any(part.source_gap for part in parts),
     )

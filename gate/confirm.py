@@ -140,6 +140,7 @@ def confirmed(question: OpenQuestion, answer: Evidence) -> Evidence:
         own_voice=answer.own_voice,
         overlapped=answer.overlapped,
         source_gap=answer.source_gap,
+        modality=answer.modality,
     )
 
 

@@ -7,8 +7,8 @@ a question, and ``gate.grammar.parse`` reads it back. Inside a call:
 - a text argument is a pointer (after Vinyals et al. 2015, "Pointer Networks"): the likeliest contiguous run of the
   heard words, without the punctuation around it; no word serves two arguments;
 - a number is one of the numbers that were said; a choice is one of the choices, and an optional one was said;
-- the model may also point at words that were not heard, or at nothing. An argument that more probably went unheard than
-  not makes the action "Pardon?" with the question for the argument that most probably did, never a call.
+- the model may also point at words that were not heard, or at nothing. Unless all arguments together were more probably
+  heard than not, the action is "Pardon?" with the question for the one that most probably went unheard, never a call.
 
 All candidates for an argument are scored in one forward pass (``Context.score``), each with the end of its value, so
 that they compete as whole strings and need no correction for length.
@@ -38,6 +38,7 @@ _LARGEST_NUMBER = 1e15
 """Beyond it a float no longer holds every integer, so what is written would not be what was said."""
 _SENTENCE_ENDS = (".", "!", "?")
 _LEAST_PROBABILITY = 1e-12
+_EVEN_ODDS = math.log(0.5)
 
 UNHEARD = "X"
 """How the model reads and writes words that went unheard. It has seen this letter stand for an unknown name or thing in
@@ -265,14 +266,16 @@ class ActionWriter:
             if not param.required and not filling.wanted(param, tool.params[index + 1 :]):
                 continue
             probability = filling.fill(param)
+            unheard.append((probability, param))
             complete += math.log(max(1.0 - probability, _LEAST_PROBABILITY))
-            if probability >= 0.5:
-                unheard.append((probability, param))
-                if not filling.masked:
-                    break
-        # With a mark among the words, every argument had its chance to claim it; the likeliest one is asked for, and one
-        # that the tool needs before one that it can do without.
-        missing = max(unheard, key=lambda item: (item[1].required, item[0]))[1] if unheard else None
+            # With a mark among the words, every argument gets its chance to claim it.
+            if probability >= 0.5 and not filling.masked:
+                break
+        missing = None
+        if complete < _EVEN_ODDS:
+            # The likeliest one is asked for, and one that the tool needs before one that it can do without.
+            likely = [item for item in unheard if item[0] >= 0.5] or unheard
+            missing = max(likely, key=lambda item: (item[1].required, item[0]))[1]
         return Draft(tool, filling.params, missing, complete, filling.steps)
 
     # Free text ----------------------------------------------------------------------------------------------------

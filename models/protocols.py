@@ -1,8 +1,8 @@
 """The protocols that everything with weights implements. One ear or policy: one file and one registry line.
 
-All audio is float32 mono at 16 kHz in [-1, 1], shape ``(samples,)``. Spans that an ear returns are relative to the first
-sample of the array it was given; the caller shifts them into the session's stream. No ear raises on odd audio: below
-its own minimum (too short, not finite, clipped, silent) it returns *unknown* with a note.
+All audio is float32 mono at 16 kHz in [-1, 1], shape ``(samples,)``. Spans that an ear returns are relative to the
+first sample of the array it was given; the caller shifts them into the session's stream. No ear raises on odd audio:
+below its own minimum (too short, not finite, clipped, silent) it returns *unknown* with a note.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Heard:
         words: words in order, spans relative to the audio given.
         note: why there are no words when there are none ("no speech: p=0.97").
         no_speech_probability: the recogniser's own, 0 to 1, or None.
-        encoder_states: float32 ``(frames, width)`` encoder output at 50 Hz over the audio given, or None. Word-synchronous
-            fusion reads it.
+        encoder_states: float32 ``(frames, width)`` encoder output at 50 Hz over the audio given, or None.
+            Word-synchronous fusion reads it.
     """
 
     words: tuple[Word, ...]
@@ -225,7 +225,7 @@ class PolicyOutput:
 
     Attributes:
         text: one action in the grammar, exactly as written; ``gate.grammar`` parses it.
-        action_scores: log-probability of each kind of action ("mute", "tool", "answer", "pardon") where the policy has them.
+        action_scores: log-probability of each kind of action ("mute", "tool", "answer", "pardon"), where there is one.
         steps: forward passes of the decoder, for the log.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -86,7 +87,7 @@ class _Speech:
         self.owner.maybe_fail("speech")
         words: list[Word] = []
         edges = [0, *self.owner.changes_at(audio), len(audio)]
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in pairwise(edges):
             words.extend(self._hear_one(audio[start:end], start))
         return Heard(tuple(words), "" if words else "no speech")
 
@@ -97,7 +98,7 @@ class _Speech:
         loud = np.flatnonzero(np.abs(audio) > 0.05)
         parts = voice.text.split()
         edges = np.linspace(loud[0], loud[-1], len(parts) + 1).astype(int) + offset
-        return [Word(part, Span(int(a), int(b)), 0.95) for part, a, b in zip(parts, edges, edges[1:], strict=False)]
+        return [Word(part, Span(int(a), int(b)), 0.95) for part, (a, b) in zip(parts, pairwise(edges), strict=True)]
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The command line: exit codes, JSON lines, errors that name the cure. Models are small fakes; everything else is real."""
+"""The command line: exit codes, JSON lines, errors that name the cure. Models are small fakes, the rest is real."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from tests.test_agent_loop import BYSTANDER, CHAT, COMMAND, REPLIES, VOICES
 def _small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for variable in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(variable, str(tmp_path / variable))
-    parts = Parts(
-        FakeEars(VOICES).ears(), ScriptedPolicy(REPLIES), "scripted", FixedSpeakerThresholds(), FixedDistanceThresholds()
-    )
+    thresholds = FixedSpeakerThresholds(), FixedDistanceThresholds()
+    parts = Parts(FakeEars(VOICES).ears(), ScriptedPolicy(REPLIES), "scripted", *thresholds)
     monkeypatch.setattr(run_sessions, "load_parts", lambda settings, store, catalogue: parts)
     monkeypatch.setattr("agent.assemble.make_vad", lambda mode: LevelVad())
 

@@ -1,4 +1,4 @@
-"""Confirmation and undo through the loop: only the owner's certain "yes" executes, and only in time is a call undone."""
+"""Confirmation and undo through the loop: only the owner's certain "yes" executes; a call is undone only in time."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_kill_at_any_moment_tears_at_most_the_last_line(tmp_path: Path):
 def test_a_whole_line_that_is_no_event_is_an_error_that_names_it(tmp_path: Path):
     path = tmp_path / "e.jsonl"
     path.write_text('{"event": "nonsense"}\n')
-    with pytest.raises(ValueError, match="e.jsonl:1"):
+    with pytest.raises(ValueError, match=r"e\.jsonl:1"):
         list(read_events(path))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -280,7 +281,7 @@ async def test_the_stream_is_accounted_for_sample_by_sample():
         event.span_s for event in outcome.events if isinstance(event, events.TurnClosed | events.AudioDiscarded)
     )
     assert spans[0][0] == 0.0
-    for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+    for (_, end), (start, _) in pairwise(spans):
         assert start == pytest.approx(end, abs=1e-3)
     ended = outcome.events[-1]
     assert isinstance(ended, events.SessionEnded)
@@ -306,7 +307,8 @@ async def test_ctrl_c_during_a_hung_model_ends_quickly_and_flushes_the_last_even
         async def aclose(self):
             Sink.closed = True
 
-    task = asyncio.create_task(run(COMMAND, policy=policy, pace=Pace.CHARGED, sinks=[Sink()], limits=Limits(policy_s=30)))
+    session = run(COMMAND, policy=policy, pace=Pace.CHARGED, sinks=[Sink()], limits=Limits(policy_s=30))
+    task = asyncio.create_task(session)
     await asyncio.to_thread(policy.entered.wait, 10)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

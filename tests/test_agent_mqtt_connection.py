@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -315,9 +316,11 @@ async def test_a_server_that_accepts_and_never_answers_is_given_up(monkeypatch: 
 
 async def test_a_server_that_never_answers_the_tls_handshake_is_given_up(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(mqtt_connection, "SOCKET_LIMIT_S", 0.2)
+    start_s = time.monotonic()
     with silent_server() as port:
         error = await failure(to(port, tls=TlsSettings(insecure=True)))
     assert error.trouble is Trouble.UNREACHABLE
+    assert time.monotonic() - start_s < 2.0, "a thread that cannot be interrupted is waiting there"
 
 
 @pytest.mark.parametrize("tls", [None, TlsSettings(insecure=True)])

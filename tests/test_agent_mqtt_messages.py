@@ -18,7 +18,7 @@ from tests.mqtt_harness import SECRET, decided, executed, turn_opened
 KINDS: tuple[type[BaseModel], ...] = typing.get_args(typing.get_args(Event)[0])
 PLAIN = {
     "session", "turn", "tool", "policy", "code", "message", "reason", "sentence", "missing_param", "tools_off", "where",
-    "kind",
+    "kind", "output",
 }  # fmt: skip
 """Text that is ours, not a speaker's: codes, names of tools and parameters, and sentences of a closed list."""
 SCORE = 0.8125

@@ -245,6 +245,17 @@ async def test_an_answer_that_has_waited_too_long_is_dropped_and_that_is_said():
         assert made.notices == ["voice: answer of t1 not spoken: somebody kept speaking (4 s)"]
 
 
+async def test_speech_that_is_ready_when_it_is_of_no_use_any_more_is_dropped():
+    voice = Hung()
+    async with rig(voice, settings=VoiceSettings(wait_s=4.0)) as made:
+        await made.emit(decided("answer", "Paris."))
+        await made.wait_s(5.0)
+        voice.release.set()
+        await eventually(lambda: bool(made.notices))
+        assert made.player.played == []
+        assert made.notices == ["voice: answer of t1 not spoken: it was ready too late (4 s)"]
+
+
 @pytest.mark.usefixtures("inline")
 async def test_of_too_many_that_wait_the_newest_win_and_what_is_dropped_is_said():
     async with rig(Spoken()) as made:

@@ -257,6 +257,26 @@ def test_words_that_the_wearer_may_have_said_under_our_voice_make_the_turn_doubt
     assert echo.verdict(whole(turn)).overlapped
 
 
+def test_a_phrase_that_we_are_just_saying_is_ours_however_faint_it_is_under_the_wearers_voice():
+    scene = Scene()
+    said = scene.put(say(HUM, 2.2, level=1.5), scene.echo_span.start_sample + 800)  # 20 dB above our echo
+    turn = Span(said.start_sample - 3000, said.end_sample + 3000)
+    echo = scene.check(turn, *words_over(said, "Well I am not so sure about that unlock the front door."))
+    assert [word.text for word in echo.kept] == "Well I am not so sure about that".split()
+    assert max(judged.share or 0.0 for judged in echo.words) < 0.3  # by its sound alone it would have been hers
+
+
+def test_words_heard_where_nothing_sounds_are_ours_while_we_play():
+    # Recognisers make words of silence; while our echo is in the room, they are likely to be ours.
+    scene = Scene()
+    scene.stream[scene.echo_span.end_sample + 4800 :] = 0.0
+    silent = Span(scene.echo_span.end_sample + 6000, scene.echo_span.end_sample + 10_000)
+    turn = Span(scene.echo_span.start_sample - 3000, silent.end_sample + 3000)
+    echo = scene.check(turn, *words_over(scene.echo_span, "One two three four"), Word("go", silent, 0.4))
+    assert echo.words[-1].share is None
+    assert echo.verdict(whole(turn)).own_voice
+
+
 def test_speech_while_we_play_into_earphones_is_the_wearers():
     scene = Scene()
     scene.stream[:] = (np.random.default_rng(1).standard_normal(scene.stream.size) * 3e-4).astype(np.float32)

@@ -145,8 +145,12 @@ async def test_a_worker_that_broke_is_seen_by_the_loop():
     job = Job(broken, 0.0)
     job.confirm(0.0)
     worker.submit(job)
-    with pytest.raises(RuntimeError, match="a bug"):
+
+    async def keep_listening() -> None:
         for _ in range(100):
             await asyncio.sleep(0)
             await worker.advance(0.0)
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        await keep_listening()
     await worker.aclose()

@@ -125,6 +125,7 @@ def test_part_of_a_larger_number_was_not_said_so_the_wrong_amount_never_moves(va
         "5-6",
         "sixty, five",
         "two hundred, fifty",
+        "sixty \u2014five",
     ],
 )
 @pytest.mark.parametrize("value", [2, 5, 6, 7, 12, 30, 50, 56, 60, 65, 70, 200, 250, 730, 1250])

@@ -58,7 +58,45 @@ def said(words: list[str]) -> tuple[Word, ...]:
 
 
 VOCABULARY = (
-    *["text", "Ben", "that", "I'm", "on", "my", "way,", "please.", "call", "the", "dentist's", "office!", "“so-called”", "Café", "naïve", "3", "$60", "sixty", "two", "hundred", "and", "five", "7:30", "p.m.", "...", "?", "—", '"quoted"', "back\\slash", "[Mute]", "<|TOOL|>", "</|TOOL|>", "Pardon?", "{}", ",", "a", "an"],
+    *[
+        "text",
+        "Ben",
+        "that",
+        "I'm",
+        "on",
+        "my",
+        "way,",
+        "please.",
+        "call",
+        "the",
+        "dentist's",
+        "office!",
+        "“so-called”",
+        "Café",
+        "naïve",
+        "3",
+        "$60",
+        "sixty",
+        "two",
+        "hundred",
+        "and",
+        "five",
+        "7:30",
+        "p.m.",
+        "...",
+        "?",
+        "—",
+        '"quoted"',
+        "back\\slash",
+        "[Mute]",
+        "<|TOOL|>",
+        "</|TOOL|>",
+        "Pardon?",
+        "{}",
+        ",",
+        "a",
+        "an",
+    ],
     MASK_MARK,
     MASK_MARK,
 )
@@ -135,7 +173,11 @@ class TestAnyWeights:
             check_call(parsed, next(item for item in tools if item.name == parsed.call.name), words)
 
     @FORMS
-    @given(seed=st.sampled_from(SEEDS), words=words_heard, chosen=st.lists(params(), max_size=4, unique_by=lambda p: p.name))
+    @given(
+        seed=st.sampled_from(SEEDS),
+        words=words_heard,
+        chosen=st.lists(params(), max_size=4, unique_by=lambda p: p.name),
+    )
     @settings(max_examples=30, deadline=None)
     def test_arguments_are_runs_of_the_words_so_none_is_invented(
         self, form: CallForm, seed: int, words: list[str], chosen: list[ParamFacts]

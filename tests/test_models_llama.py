@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ def transformers_logprobs(config: LlamaConfig, state: dict[str, FloatArray], ids
             rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
             tie_word_embeddings=True,
         )
-    ).eval()
+    )
     weights = {name: torch.from_numpy(value) for name, value in state.items()}
     missing, unexpected = model.load_state_dict(weights, strict=False)
     assert missing == ["lm_head.weight"] or not missing
@@ -95,7 +96,9 @@ class TestTheSameNumbers:
         expected = transformers_logprobs(runtime.config, random_state(tiny_config(), 3), ids)
         np.testing.assert_allclose(whole(runtime, ids), expected, atol=TIGHT)
 
-    def test_int8_graph_stays_close_to_the_reference(self, runtime: LlamaRuntime, ids: list[int], tmp_path: Path) -> None:
+    def test_int8_graph_stays_close_to_the_reference(
+        self, runtime: LlamaRuntime, ids: list[int], tmp_path: Path
+    ) -> None:
         export_tiny(tmp_path, seed=3, precision=Precision.INT8)
         quantised = LlamaRuntime(tmp_path, threads=1)
         assert quantised.precision is Precision.INT8
@@ -121,7 +124,7 @@ class TestHoweverItIsFed:
         ids = ids[:25]
         context = runtime.context(64)
         bounds = [0, *sorted(cuts), len(ids)]
-        parts = [context.logprobs(ids[start:end]) for start, end in zip(bounds, bounds[1:], strict=False) if end > start]
+        parts = [context.logprobs(ids[start:end]) for start, end in pairwise(bounds) if end > start]
         np.testing.assert_allclose(np.concatenate(parts), whole(runtime, ids), atol=TIGHT)
 
     def test_forced_tokens_in_one_pass_equal_one_by_one(self, runtime: LlamaRuntime, ids: list[int]) -> None:
