@@ -13,6 +13,7 @@ from agent.clock import Pace, WallClock, unix_time_s
 from agent.eventlog import EventLog, Sink
 from agent.hearing import Ears
 from agent.loop import Loop, make_clock, make_worker
+from agent.output_mqtt import MqttSink
 from agent.session import OwnerMode, OwnerReference, SessionState
 from agent.settings import Settings, SettingsError, data_folder
 from agent.sources import Description, Source
@@ -161,6 +162,7 @@ def make_session(
     owner: OwnerReference | None,
     question: str | None = None,
     backend: Backend | None = None,
+    broker: MqttSink | None = None,
     limits: Limits | None = None,
 ) -> Loop:
     """One session, ready to run. Call it inside a running event loop.
@@ -178,6 +180,7 @@ def make_session(
         owner: the enrolled wearer's reference, or None.
         question: a question about the recording, or None.
         backend: carries calls out; the recording stub by default.
+        broker: the MQTT output, which may hold tools off; it must also be among ``sinks``.
         limits: how long each stage of a turn may take.
 
     Returns:
@@ -207,6 +210,10 @@ def make_session(
         executor.hold("owner", "nobody is enrolled; run `voicegate enroll`")
     turn_settings = settings.turns.turn_settings()
 
+    def say(code: str, message: str) -> None:
+        log.emit(events.OutputNotice, loop.position(), code=code, message=message)
+
+
     def tools_off() -> str:
         # What cannot be written down where the user asked for it must not be done.
         unwritten = f"an output fails: {log.trouble}" if log.trouble else ""
@@ -223,6 +230,8 @@ def make_session(
         )  # fmt: skip
 
     def opened(described: Description) -> None:
+        if broker is not None:
+            broker.start(executor, say)
         log.emit(
             events.SessionStarted, 0, source=described, pace=pace.value, owner=owner_mode.value,
             policy=parts.policy_name, models=parts.models(), thresholds=_thresholds_shown(parts),

@@ -19,6 +19,7 @@ _EPILOG = """exit codes: 0 all right; 1 failed; 2 wrong flags or settings; 3 mod
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
+    from agent.forget import add_forget_parser
     from models.store_cli import add_models_parser
 
     parser = argparse.ArgumentParser(
@@ -67,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     journal = tool_commands.add_parser("journal", help="what was executed")
     journal.add_argument("--last", type=int, default=20, help="how many (default 20)")
     journal.add_argument("--json", action="store_true", help="as JSON Lines")
+    add_forget_parser(commands)
     commands.add_parser("doctor", help="check audio, models, broker and disk, and say what to do")
     return parser
 
@@ -129,6 +131,10 @@ def _dispatch(args: argparse.Namespace) -> int:
             from agent.doctor import run as run_doctor
 
             return run_doctor(_settings(args))
+        case "forget":
+            from agent.forget import run as run_forget
+
+            return run_forget(args, _settings(args))
         case "enroll":
             from agent.enrol import run as run_enrol
 

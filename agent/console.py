@@ -77,6 +77,8 @@ def plain_line(event: Event) -> str | None:
             )
         case events.SourceNotice():
             return f"[{event.at_s:7.2f} s] source: {event.message}"
+        case events.OutputNotice():
+            return f"[{event.at_s:7.2f} s] output: {event.message}"
         case events.SourceLost():
             return f"[{event.at_s:7.2f} s] source: lost {event.lost_samples} samples"
         case events.Decided():
@@ -140,7 +142,13 @@ class LiveConsole:
                 self._last.append(event)
             case events.Executed():
                 self._outcomes[event.turn] = event.outcome
-            case events.SourceNotice() | events.SourceLost() | events.Failed() | events.ClaimWithoutExecution():
+            case (
+                events.SourceNotice()
+                | events.SourceLost()
+                | events.OutputNotice()
+                | events.Failed()
+                | events.ClaimWithoutExecution()
+            ):
                 self._notes.append((plain_line(event) or "").strip())
             case events.SessionEnded():
                 self._notes.append(plain_line(event) or "")

@@ -43,7 +43,7 @@ def run(settings: Settings) -> ExitCode:
     store = Store()
     checks: list[Callable[[], Finding]] = [
         _python, _vad, _microphone, lambda: _models(store), lambda: _disk(store), lambda: _tools(settings), _enrolment,
-        _broker,
+        lambda: _broker(settings),
     ]  # fmt: skip
     worst = ExitCode.OK
     for check in checks:
@@ -128,5 +128,15 @@ def _enrolment() -> Finding:
     )
 
 
-def _broker() -> Finding:
-    return Finding("broker", None, "no MQTT output is set up")
+def _broker(settings: Settings) -> Finding:
+    from agent.mqtt_check import check_broker
+    from agent.settings import SettingsError
+
+    try:
+        broker = settings.mqtt.broker()
+    except SettingsError as error:
+        return Finding("broker", False, str(error), ExitCode.USAGE)
+    if broker is None:
+        return Finding("broker", None, "no MQTT output: [mqtt] host is not set")
+    works, text = check_broker(broker)
+    return Finding("broker", works, text)

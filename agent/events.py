@@ -124,6 +124,14 @@ class SourceNotice(Envelope):
     message: str
 
 
+class OutputNotice(Envelope):
+    """An output has something to say (the broker is away, something could not be spoken)."""
+
+    event: Literal["output_notice"] = "output_notice"
+    code: str
+    message: str
+
+
 class SourceLost(Envelope):
     """The source lost samples."""
 
@@ -259,6 +267,7 @@ Event = Annotated[
     SessionStarted
     | SourceNotice
     | SourceLost
+    | OutputNotice
     | Level
     | TurnOpened
     | TurnClosed

@@ -29,6 +29,7 @@ from agent.eventlog import Sink
 from agent.events import Event
 from agent.exit_codes import ExitCode
 from agent.jsonl import JsonLinesSink
+from agent.output_mqtt import MqttSink
 from agent.session import OwnerMode, OwnerReference
 from agent.settings import Settings
 from agent.source_file import FileSource
@@ -169,11 +170,13 @@ async def listen(args: argparse.Namespace, settings: Settings, store: Store) -> 
     journal: Journal = open_journal(journal_path(settings))
     for row in journal.recovered:
         print(f"from the last run: {row.tool} of turn {row.turn_id}: outcome unknown", file=sys.stderr)
+    named = settings.mqtt.broker()
+    broker = None if named is None else MqttSink(named, clock)
+    sinks = [*_event_file(settings), *([broker] if broker else []), _console(args.plain, sys.stdout)]
     try:
         await make_session(
             source=_live_source(args, settings, clock), settings=settings, parts=parts, catalogue=catalogue,
-            journal=journal, sinks=[*_event_file(settings), _console(args.plain, sys.stdout)], pace=Pace.WALL,
-            live=True, owner_mode=mode, owner=owner,
+            journal=journal, sinks=sinks, pace=Pace.WALL, live=True, owner_mode=mode, owner=owner, broker=broker,
         ).run()  # fmt: skip
     finally:
         journal.close()

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agent.mqtt_settings import MqttSettings, MqttSettingsError, TlsSettings, ToolsOff, default_client_id
 from agent.session import OwnerMode
 from agent.turns import TurnSettings
 from gate.catalogue import Risk
@@ -169,6 +170,61 @@ class OutputSection(_Section):
     """A JSON Lines file of all events. Transcripts and scores are written nowhere else."""
 
 
+class MqttTlsSection(_Section):
+    """How the connection to the broker is encrypted."""
+
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    insecure: bool = False
+    """True accepts any certificate of any host."""
+
+
+class MqttSection(_Section):
+    """An MQTT broker that is told what is decided and done (see docs/mqtt.md). Without a host there is none."""
+
+    host: str | None = None
+    port: int | None = Field(default=None, ge=1, le=65_535)
+    client_id: str | None = None
+    """Null takes one from this computer's name."""
+    base_topic: str | None = None
+    username: str | None = None
+    password_file: Path | None = None
+    password_env: str | None = None
+    tls: MqttTlsSection | None = None
+    protocol: Literal["5", "3.1.1"] = "5"
+    keepalive_s: int = Field(default=20, ge=5, le=3600)
+    transcripts: bool = False
+    """True also publishes what was said and answered, and the scores."""
+    home_assistant: bool = False
+    discovery_prefix: str = "homeassistant"
+    tools_off: Literal["until_connected", "while_disconnected", "never"] = "until_connected"
+    """When a missing broker switches tools off."""
+    queue_messages: int = Field(default=1000, ge=1)
+    late_after_s: float = Field(default=10.0, gt=0)
+
+    def broker(self) -> MqttSettings | None:
+        """As the MQTT output takes them, or None when no host is named.
+
+        Raises:
+            SettingsError: when values contradict each other.
+        """
+        if self.host is None:
+            return None
+        values = self.model_dump(exclude={"host", "client_id", "tls", "tools_off"})
+        try:
+            return MqttSettings(
+                host=self.host,
+                client_id=self.client_id or default_client_id(),
+                tls=None if self.tls is None else TlsSettings(**self.tls.model_dump()),
+                tools_off=ToolsOff(self.tools_off),
+                mute_file=data_folder() / "mqtt-mute",
+                **values,
+            )
+        except MqttSettingsError as error:
+            raise SettingsError(str(error)) from error
+
+
 class Settings(_Section):
     """All settings, each with a default that works."""
 
@@ -179,6 +235,7 @@ class Settings(_Section):
     tools: ToolsSection = Field(default_factory=ToolsSection)
     models: ModelsSection = Field(default_factory=ModelsSection)
     output: OutputSection = Field(default_factory=OutputSection)
+    mqtt: MqttSection = Field(default_factory=MqttSection)
 
     def owner_mode(self, has_profile: bool) -> OwnerMode:
         """Whose commands count, given whether a profile is there."""

@@ -66,7 +66,7 @@ def test_an_echo_alone_is_explained_whatever_its_delay_and_level(delay_s: float,
 
 @pytest.mark.parametrize("drift_ppm", [-150.0, 120.0])
 def test_an_echo_between_two_clocks_that_drift_is_still_explained(drift_ppm: float):
-    # Without following the drift of 120 ppm the share of this echo is below one half.
+    # One fixed filter explains 0.6 to 0.7 of it; following the drift, 0.99.
     played = talk(1)
     echo = heard(played, 0.12, -10.0).astype(np.float64)
     places = np.arange(COUNT) * (1.0 - drift_ppm * 1e-6)
@@ -75,7 +75,7 @@ def test_an_echo_between_two_clocks_that_drift_is_still_explained(drift_ppm: flo
     found = estimate(drifted + noise(2), played)
     assert found.path is not None
     assert found.path.drift_ppm == pytest.approx(drift_ppm, abs=20.0)
-    assert share(found, 0.2) > 0.85
+    assert share(found, 0.2) > 0.95
 
 
 def test_an_echo_through_a_distorting_loudspeaker_is_explained_for_the_most_part():
@@ -115,7 +115,7 @@ def test_words_before_and_after_an_echo_are_told_from_it():
     assert share(found, 2.05, 2.5) < 0.1
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(gain_db=st.floats(-40.0, 20.0), delay_ms=st.integers(0, 400))
 def test_neither_gain_nor_delay_changes_what_is_explained(gain_db: float, delay_ms: int):
     played = talk(1)
