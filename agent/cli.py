@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from agent.exit_codes import ExitCode
+from agent.worker import calls_running
 
 _EPILOG = """exit codes: 0 all right; 1 failed; 2 wrong flags or settings; 3 models; 4 microphone or file;
 5 profile or enrolment clip; 6 tools or journal; 130 Ctrl-C"""
@@ -112,6 +114,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"voicegate: {error}", file=sys.stderr)
         return int(code)
+
+
+def entry() -> NoReturn:
+    """Run one command, and end the process with its exit code."""
+    end(main())
+
+
+def end(code: int) -> NoReturn:
+    """End the process, also while a model that was given up still computes.
+
+    Its thread cannot be stopped, and an ordinary end would destroy the libraries that it is in: the process would die
+    of a segmentation fault instead. By now every event is flushed and the journal is closed.
+    """
+    if calls_running():
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _dispatch(args: argparse.Namespace) -> int:
@@ -251,4 +272,4 @@ def _code_of(error: Exception) -> ExitCode | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

@@ -36,6 +36,7 @@ _EVIDENCE: dict[str, Any] = {
 _WORDLESS: dict[type[Event], dict[str, Any]] = {
     events.SessionStarted: dict.fromkeys(("pace", "owner", "policy", "models", "tools_off"), True),
     events.SourceNotice: dict.fromkeys(("code", "message"), True),
+    events.OutputNotice: dict.fromkeys(("code",), True),
     events.SourceLost: dict.fromkeys(("lost_samples",), True),
     events.TurnOpened: dict.fromkeys(("turn", "start_s"), True),
     events.TurnClosed: dict.fromkeys(("turn", "span_s", "reason"), True),

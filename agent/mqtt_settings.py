@@ -57,17 +57,17 @@ class TlsSettings:
             MqttSettingsError: when a file is missing or is not what it should be; names it.
         """
         if self.key_file is not None and self.cert_file is None:
-            raise MqttSettingsError("[mqtt] key_file without cert_file")
+            raise MqttSettingsError("[mqtt.tls] key_file without cert_file")
         try:
             context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
         except (OSError, ssl.SSLError) as error:
-            raise MqttSettingsError(f"[mqtt] ca_file {self.ca_file}: {_reason(error)}") from error
+            raise MqttSettingsError(f"[mqtt.tls] ca_file {self.ca_file}: {_reason(error)}") from error
         if self.cert_file is not None:
             try:
                 context.load_cert_chain(self.cert_file, self.key_file, password=_no_passphrase)
             except (OSError, ssl.SSLError) as error:
                 files = self.cert_file if self.key_file is None else f"{self.cert_file} with {self.key_file}"
-                raise MqttSettingsError(f"[mqtt] cert_file {files}: {_reason(error)}") from error
+                raise MqttSettingsError(f"[mqtt.tls] cert_file {files}: {_reason(error)}") from error
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

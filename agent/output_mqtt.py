@@ -136,8 +136,6 @@ class MqttSink:
         self._retain(self._topics.state, ONLINE)
         if self._settings.home_assistant:
             self._retain(*discovery_config(self._settings, self._topics))
-        if self._settings.tls is not None and self._settings.tls.insecure:
-            self._say("insecure", "the broker's certificate is not checked, because the settings say so")
         self._task = asyncio.create_task(self._run(), name="voicegate-mqtt")
 
     def emit(self, event: Event) -> None:
@@ -175,6 +173,8 @@ class MqttSink:
     # Connecting ---------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        if self._settings.tls is not None and self._settings.tls.insecure:
+            self._say("insecure", "the broker's certificate is not checked, because the settings say so")
         try:
             await self._stay_connected()
         except Exception as error:

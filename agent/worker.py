@@ -82,6 +82,18 @@ class Worker(Protocol):
         ...
 
 
+_running_lock = threading.Lock()
+_running = 0
+
+
+def calls_running() -> int:
+    """How many calls of models run in this process now, abandoned ones included.
+
+    The process must not end in the ordinary way while one does: it would free a native library's memory under it.
+    """
+    return _running
+
+
 class _Thread:
     """One daemon thread that runs blocking calls. Daemon, so that a hung model can never hold up Ctrl-C."""
 
@@ -91,8 +103,15 @@ class _Thread:
         self._thread.start()
 
     def _serve(self) -> None:
+        global _running
         while (call := self._calls.get()) is not None:
-            call()
+            with _running_lock:
+                _running += 1
+            try:
+                call()
+            finally:
+                with _running_lock:
+                    _running -= 1
 
     async def run(self, call: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()

@@ -67,4 +67,4 @@ def write_settings(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    cli.end(main(sys.argv[1:]))

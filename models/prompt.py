@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gate import grammar
 from gate.catalogue import ToolFacts
 from gate.evidence import DistanceVerdict, Modality, SpeakerVerdict
-from models.constrained import LISTED_FORM, UNHEARD
+from models.constrained import UNHEARD
 from models.protocols import MASK_MARK, HeardSegment, PolicyInput
 
 ANSWER = "answer"
@@ -224,40 +224,55 @@ EXEMPLARS: dict[str, tuple[str, ...]] = {
 }
 """Utterances of each kind, as a recogniser writes them."""
 
-_WORKED_CALLS: tuple[tuple[str, str, dict[str, str]], ...] = (
-    ("Text Ben that I'm on my way.", "send_message", {"recipient": "Ben", "body": "I'm on my way"}),
-    ("Call my uncle Joe.", "make_call", {"contact": "my uncle Joe"}),
+_WORKED_CALLS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+    ("Text Ben that I'm on my way.", (("the contact to text", "Ben"), ("the words of the message", "I'm on my way"))),
+    ("Call my uncle Joe.", (("the contact or number to call", "my uncle Joe"),)),
     (
         "Put lunch with Eva in my calendar on Monday at noon.",
-        "schedule_event",
-        {"title": "lunch with Eva", "when": "Monday at noon"},
+        (("what the event is", "lunch with Eva"), ("the day and time as said", "Monday at noon")),
     ),
     (
         "Schedule a haircut for next Thursday morning.",
-        "schedule_event",
-        {"title": "a haircut", "when": "next Thursday morning"},
+        (("what the event is", "a haircut"), ("the day and time as said", "next Thursday morning")),
     ),
-    ("Please order four bottles of milk.", "place_order", {"item": "bottles of milk", "quantity": "4"}),
-    (f"Transfer $200 to {UNHEARD}.", "transfer_money", {"recipient": UNHEARD, "amount": "200"}),
-    ("Let Nora see where I am until tonight.", "share_location", {"recipient": "Nora", "duration": "until tonight"}),
-    ("Show the driver my position.", "share_location", {"recipient": "the driver"}),
+    (
+        "Please order four bottles of milk.",
+        (("the item to order", "bottles of milk"), ("how many, 1 to 20", "4")),
+    ),
+    (f"Transfer $200 to {UNHEARD}.", (("the person to pay", UNHEARD), ("the amount as a number", "200"))),
+    (
+        "Let Nora see where I am until tonight.",
+        (("the contact who may see it", "Nora"), ("for how long, if said", "until tonight")),
+    ),
+    ("Show the driver my position.", (("the contact who may see it", "the driver"),)),
     (
         f"Write to {UNHEARD} that the keys are under the mat.",
-        "send_message",
-        {"recipient": UNHEARD, "body": "the keys are under the mat"},
+        (("the contact to text", UNHEARD), ("the words of the message", "the keys are under the mat")),
     ),
-    ("Erase all the photos from the party.", "delete_data", {"target": "all the photos from the party"}),
-    (f"Get me a ride to {UNHEARD} at nine.", "book_ride", {"destination": UNHEARD, "pickup_time": "nine"}),
-    (f"Tell Kim {UNHEARD}.", "send_message", {"recipient": "Kim", "body": UNHEARD}),
-    ("Pay my cousin fifty euros.", "transfer_money", {"recipient": "my cousin", "amount": "50", "currency": "euros"}),
-    ("Unlock the cellar door.", "unlock_door", {"door": "the cellar door"}),
+    ("Erase all the photos from the party.", (("what to delete", "all the photos from the party"),)),
+    (
+        f"Get me a ride to {UNHEARD} at nine.",
+        (("where the ride goes", UNHEARD), ("the pick-up time, if said", "nine")),
+    ),
+    (f"Tell Kim {UNHEARD}.", (("the contact to text", "Kim"), ("the words of the message", UNHEARD))),
+    (
+        "Pay my cousin fifty euros.",
+        (("the person to pay", "my cousin"), ("the amount as a number", "50"), ("the currency, if said", "euros")),
+    ),
+    ("Unlock the cellar door.", (("the door to unlock", "the cellar door"),)),
     (
         "Switch off the lamp in the bedroom.",
-        "control_device",
-        {"device": "the lamp in the bedroom", "action": "turn_off"},
+        (("the device or room light", "the lamp in the bedroom"), ("what to do", "turn_off")),
     ),
-    ("Set the oven to 180 degrees.", "control_device", {"device": "the oven", "action": "set", "value": "180 degrees"}),
-    ("Find me a taxi home.", "book_ride", {"destination": "home"}),
+    (
+        "Set the oven to 180 degrees.",
+        (
+            ("the device or room light", "the oven"),
+            ("what to do", "set"),
+            ("the level, colour or mode, as said", "180 degrees"),
+        ),
+    ),
+    ("Find me a taxi home.", (("where the ride goes", "home"),)),
 )
 
 
@@ -299,28 +314,31 @@ def _exemplars(commands: Mapping[str, tuple[str, ...]], every_source: bool = Fal
     return out
 
 
-def call_prompt(tools: Sequence[ToolFacts]) -> str:
-    """The action contract, the tool inventory, and worked calls of the tools in it; a command follows."""
-    known = {tool.name: tool for tool in tools}
-    lines = [
-        f"A voice assistant writes one action for each thing that it hears: {grammar.MUTE} when it is not spoken to, "
-        "an answer to a question, or a call of a tool. The tools:",
-        *(f"{tool.name}: {tool.description}" for tool in tools),
-        f"Each value of a call is copied from what was said. What could not be heard is written {UNHEARD}.",
-        "",
-    ]
-    for said, name, values in _WORKED_CALLS:
-        params = [known[name].param(param) for param in values] if name in known else []
-        if params and all(params):
-            lines.append(command(said))
-            lines += [f'{LISTED_FORM.key(param)}"{values[param.name]}"' for param in params if param is not None]
-            lines.append("")
-    return "\n".join(lines) + "\n"
-
-
 def command(text: str) -> str:
     """A command as it stands before its arguments."""
     return f'"{text}"'
+
+
+def _worked_calls() -> str:
+    lines = [
+        f"A voice assistant writes one action for each thing that it hears: {grammar.MUTE} when it is not spoken to, "
+        "an answer to a question, or a call of a tool.",
+        f"Each value of a call is copied from what was said. What could not be heard is written {UNHEARD}.",
+        "",
+    ]
+    for said, values in _WORKED_CALLS:
+        lines += [command(said), *(f'{cue}: "{value}"' for cue, value in values), ""]
+    return "\n".join(lines) + "\n"
+
+
+CALL_PROMPT = _worked_calls()
+"""The action contract and worked calls. It stands before the tools, so that it is the same for any choice of them and can
+be read once and for all when the model is built."""
+
+
+def inventory(tools: Sequence[ToolFacts]) -> str:
+    """The tools that there are; a command follows."""
+    return "".join(f"{tool.name}: {tool.description}\n" for tool in tools) + "\n"
 
 
 def spoken(text: str, speaker: SpeakerVerdict, distance: DistanceVerdict) -> str:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from agent.clock import Pace
 from agent.jsonl import read_events
 from agent.sources import Silence
 from bench.faults import FAULTS, PATIENT, Fault
-from bench.process_faults import Kills, interrupt, kill_at_random_instants
+from bench.process_faults import ROOT, Kills, interrupt, kill_at_random_instants
 from bench.reliability import DOCUMENT, observe, table
 from bench.stage import HALL, HELLO, KITCHEN, REPLIES, Observed, Stage, SteppedSource, call_text
 from tests.support_tools import fast_directory
@@ -334,6 +337,28 @@ def test_ctrl_c_while_a_tool_runs_leaves_its_outcome_unknown_and_not_in_progress
     assert (seen.outcomes, seen.journal, seen.effects) == (("outcome_unknown",), ("outcome_unknown",), 1)
     assert seen.seconds < 2.0 + 1.0, "two seconds, and one for a busy machine"
     assert "Traceback" not in seen.said
+
+
+@pytest.mark.parametrize("computes", [True, False])
+def test_the_process_ends_with_its_own_exit_code_while_an_abandoned_model_computes(computes: bool) -> None:
+    """An ordinary end destroys native libraries under the thread that is in them: a segmentation fault, not a code."""
+    program = textwrap.dedent(f"""
+        import atexit, threading
+        from agent import cli, worker
+        atexit.register(print, "libraries are taken down")
+        thread, entered, hold = worker._Thread(), threading.Event(), threading.Event()
+        thread._calls.put(lambda: (entered.set(), {computes} and hold.wait()))
+        entered.wait()
+        if not {computes}:
+            while worker.calls_running():
+                pass
+        print("said before", flush=False)
+        cli.end(7)
+    """)
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 7
+    assert "said before" in ran.stdout, "output is flushed"
+    assert ("libraries are taken down" in ran.stdout) is not computes
 
 
 def test_a_second_ctrl_c_ends_even_what_refuses_to_end(tmp_path: Path) -> None:
