@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-BUILDER_VERSION = "1"
+BUILDER_VERSION = "2"
 """Part of the cache key of what ``build`` writes; raised whenever its output changes."""
 
 GGUF_INPUT = "smollm2-135m-instruct-gguf"
@@ -511,6 +511,6 @@ def build(inputs: Mapping[str, Path], out_dir: Path, progress: Callable[[str], N
     export_graph(config, state, out_dir)
     progress("writing the tokenizer")
     export_tokenizer(tokenizer, out_dir / TOKENIZER_FILE)
-    from models.policy_smollm2 import write_exemplar_states
+    from models.policy_smollm2 import write_readings
 
-    write_exemplar_states(out_dir, progress)
+    write_readings(out_dir, progress)

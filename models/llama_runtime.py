@@ -74,6 +74,19 @@ class Branch:
         return float(self.token_logprobs.sum())
 
 
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A text that was read, to start contexts with.
+
+    Attributes:
+        cache: float32 ``(2 * layers, kv_heads, tokens, head)``: keys and values of each layer in turn.
+        next_logprobs: float32 ``(vocabulary,)``, log-probabilities of the token after it.
+    """
+
+    cache: FloatArray
+    next_logprobs: FloatArray
+
+
 class LlamaRuntime:
     """The weights, the tokenizer and the session. Cheap to hold, shared by its contexts."""
 
@@ -145,37 +158,48 @@ class LlamaRuntime:
             (centred * self._scales[wanted][:, :, None]).reshape(len(wanted), self.config.hidden_size), dtype=np.float32
         )
 
-    def context(self, capacity: int) -> Context:
-        """A new, empty context for ``capacity`` tokens."""
-        return Context(self, capacity)
+    def context(self, capacity: int, prefix: Prefix | None = None) -> Context:
+        """A new context for ``capacity`` tokens, empty or with a prefix already read."""
+        return Context(self, capacity, prefix)
 
 
 class Context:
     """What the model has read so far. Not for several threads at once."""
 
-    def __init__(self, runtime: LlamaRuntime, capacity: int) -> None:
+    def __init__(self, runtime: LlamaRuntime, capacity: int, prefix: Prefix | None = None) -> None:
         """Allocate the buffer.
 
         Args:
             runtime: the model.
             capacity: the most tokens that it can hold, branches included.
+            prefix: what was read already, from ``prefix`` of a context of the same model.
 
         Raises:
-            ValueError: when the capacity is not positive or exceeds the model's positions.
+            ContextFullError: when the prefix does not fit.
+            ValueError: when the capacity is not positive or exceeds the model's positions, or the prefix is of another
+                shape.
         """
         config = runtime.config
         if not 0 < capacity <= config.max_positions:
             raise ValueError(f"capacity {capacity} is not in 1 … {config.max_positions}")
         self.runtime = runtime
         self.capacity = capacity
-        self._length = 0
-        self._next: FloatArray | None = None
+        self._length = 0 if prefix is None else prefix.cache.shape[2]
+        self._next: FloatArray | None = None if prefix is None else prefix.next_logprobs
+        if self._length > capacity:
+            raise ContextFullError(f"{self._length} tokens do not fit: {capacity} of {capacity} are left")
+        expected = (2 * config.num_layers, config.num_kv_heads, self._length, config.head_dim)
+        if prefix is not None and prefix.cache.shape != expected:
+            raise ValueError(f"the prefix has shape {prefix.cache.shape}, this model needs {expected}")
         self._binding = runtime.session.io_binding()
         shape = (1, config.num_kv_heads, capacity, config.head_dim)
         self._buffers: list[Any] = []
         for layer in range(config.num_layers):
             for part in ("key", "value"):
-                buffer = ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype=np.float32))
+                memory = np.zeros(shape, dtype=np.float32)
+                if prefix is not None:
+                    memory[0, :, : self._length] = prefix.cache[len(self._buffers)]
+                buffer = ort.OrtValue.ortvalue_from_numpy(memory)
                 # The same memory in and out: the attention operator then appends in place instead of copying the past.
                 self._binding.bind_ortvalue_input(f"past_{part}_{layer}", buffer)
                 self._binding.bind_ortvalue_output(f"present_{part}_{layer}", buffer)
@@ -197,6 +221,15 @@ class Context:
         if self._next is None:
             raise RuntimeError("no log-probabilities here: read something first")
         return self._next
+
+    def prefix(self) -> Prefix:
+        """What was read so far, to start other contexts with.
+
+        Raises:
+            RuntimeError: as ``next_logprobs``.
+        """
+        parts = [buffer.numpy()[0, :, : self._length] for buffer in self._buffers]
+        return Prefix(np.stack(parts), self.next_logprobs)
 
     def mark(self) -> Mark:
         """This point, to come back to.

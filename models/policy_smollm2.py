@@ -17,9 +17,10 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gate import grammar
 from gate.actions import ActionKind, PardonAction
@@ -28,20 +29,23 @@ from gate.evidence import DistanceVerdict, SpeakerVerdict
 from models import prompt
 from models.constrained import LISTED_FORM, ActionWriter, Limits, Written
 from models.exemplars import ExemplarJudge
-from models.llama_runtime import Context, FloatArray, LlamaRuntime, Mark
+from models.llama_runtime import Context, FloatArray, LlamaRuntime, Mark, Prefix
 from models.protocols import MASK_MARK, HeardSegment, ModelId, PolicyInput, PolicyOutput
 
 if TYPE_CHECKING:
     from models.store import Store
 
 MODEL_NAME = "smollm2-135m-onnx"
-STATES_FILE = "exemplars.npz"
-"""Pooled states of the known examples, written when the model is built: reading 200 examples takes seconds."""
+READINGS_FILE = "readings.npz"
+"""What the model made of the prompts and of the examples, written when it is built: reading them takes seconds."""
 
 _LISTEN_TOKENS = 512
 _CALL_TOKENS = 1792
 _ANSWER_TOKENS = 768
 _DIALOGUE_TOKENS = 2048
+
+_ALMOST_SURE = -1e-12
+"""The largest log-probability that leaves a logarithm for its complement."""
 
 _MUTE_LABELS = frozenset({prompt.SELF_TALK, prompt.SIDE_TALK, prompt.BYSTANDER})
 
@@ -82,12 +86,12 @@ class SmolLM2Policy:
         self._lock = threading.Lock()
         self._runtime = LlamaRuntime(directory, threads)
         self._writer = ActionWriter(self._runtime, limits)
-        self._ears = _Reader(self._runtime, directory / STATES_FILE)
-        self._answering = self._runtime.context(_ANSWER_TOKENS)
-        self._answering.read(self._runtime.encode_prompt(prompt.ANSWER_PROMPT))
-        self._answer_start = self._answering.mark()
-        self._asked: Context | None = None
-        self._prepared: _Prepared | None = None
+        self._reader = _Reader(self._runtime, directory / READINGS_FILE)
+        self._calling = self._reader.start(prompt.CALL_PROMPT, _CALL_TOKENS)
+        self._answering = self._reader.start(prompt.ANSWER_PROMPT, _ANSWER_TOKENS)
+        self._dialogue: _Start | None = None
+        self._judge: ExemplarJudge | None = None
+        self._tools: dict[str, ToolFacts] = {}
         if tools:
             self.prepare(tools)
 
@@ -97,9 +101,9 @@ class SmolLM2Policy:
         return self._model
 
     def prepare(self, tools: Sequence[ToolFacts]) -> None:
-        """Read the prompt and the examples for these tools, so that the first turn does not have to."""
+        """Fit the examples of these tools, so that the first turn does not have to."""
         with self._lock:
-            self._prepare(tuple(tools))
+            self._fit(tools)
 
     def propose(self, turn: PolicyInput) -> PolicyOutput:
         """Write one action for a turn.
@@ -114,91 +118,100 @@ class SmolLM2Policy:
                 return PolicyOutput(grammar.MUTE)
             return self._about_turn(turn)
 
-    def _prepare(self, tools: tuple[ToolFacts, ...]) -> _Prepared:
-        if self._prepared is None or self._prepared.tools != tools:
-            self._prepared = _Prepared(tools, self._runtime, self._ears)
-        return self._prepared
+    def _fit(self, tools: Sequence[ToolFacts]) -> ExemplarJudge:
+        if self._judge is None or tuple(self._tools.values()) != tuple(tools):
+            examples = prompt.exemplars(tools)
+            states = np.stack([self._reader.exemplar(example) for example in examples])
+            self._judge = ExemplarJudge(states, [example.label for example in examples])
+            self._tools = {tool.name: tool for tool in tools}
+        return self._judge
 
     def _about_turn(self, turn: PolicyInput) -> PolicyOutput:
-        prepared = self._prepare(tuple(turn.tools))
-        verdicts = prompt.verdicts(turn)
+        judge = self._fit(turn.tools)
         said = prompt.words_of(turn.segment)
-        labels = prepared.judge.logprobs(self._ears.state(said, *verdicts))
+        labels = judge.logprobs(self._reader.state(said, *prompt.verdicts(turn)))
         label = max(labels, key=lambda item: labels[item])
         scores = _kind_scores(labels)
         if label in _MUTE_LABELS:
             return PolicyOutput(grammar.MUTE, _listed(scores), 1)
         if label == prompt.ANSWER:
-            self._answering.rewind(self._answer_start)
-            self._answering.read([*self._runtime.encode(said), *self._runtime.encode_prompt(prompt.REPLY_PROMPT)])
-            written = self._writer.answer(self._answering, _is_masked(turn.segment))
-            return _output(written, scores, ActionKind.ANSWER, steps=2)
-        prepared.calling.rewind(prepared.start)
+            written = self._reply(self._answering.again(), said, _is_masked(turn.segment))
+            if isinstance(written.action, PardonAction):
+                scores[ActionKind.PARDON] = scores.pop(ActionKind.ANSWER)
+            return PolicyOutput(written.text, _listed(scores), written.steps + 2)
         draft = self._writer.call(
-            prepared.calling,
-            prepared.by_name[label],
+            self._calling.again(),
+            self._tools[label],
             [word.text for word in turn.segment.words],
             self._runtime.encode(f"{prompt.command(said)}\n"),
             LISTED_FORM,
         )
-        complete = min(draft.complete_logprob, -1e-12)
+        complete = min(draft.complete_logprob, _ALMOST_SURE)
         scores[ActionKind.PARDON] = scores[ActionKind.TOOL] + math.log(-math.expm1(complete))
         scores[ActionKind.TOOL] += complete
         return PolicyOutput(grammar.render(draft.action()), _listed(scores), draft.steps + 1)
 
     def _about_dialogue(self, turn: PolicyInput, question: str) -> PolicyOutput:
-        if self._asked is None:
-            self._asked = self._runtime.context(_DIALOGUE_TOKENS)
-            self._asked.read(self._runtime.encode_prompt(prompt.DIALOGUE_PROMPT))
-            self._asked_start = self._asked.mark()
-        asked = self._asked
-        asked.rewind(self._asked_start)
+        if self._dialogue is None:
+            self._dialogue = self._reader.start(prompt.DIALOGUE_PROMPT, _DIALOGUE_TOKENS)
         segments = [*turn.context, turn.segment]
         text = f"{prompt.dialogue(segments)}\nQuestion: {question}"
-        asked.read([*self._runtime.encode(text), *self._runtime.encode_prompt(prompt.REPLY_PROMPT)])
-        written = self._writer.answer(asked, any(map(_is_masked, segments)))
+        written = self._reply(self._dialogue.again(), text, any(map(_is_masked, segments)))
         return PolicyOutput(written.text, (), written.steps + 1)
+
+    def _reply(self, context: Context, text: str, masked: bool) -> Written:
+        context.read([*self._runtime.encode(text), *self._runtime.encode_prompt(prompt.REPLY_PROMPT)])
+        return self._writer.answer(context, masked)
+
+
+class _Start:
+    """A context with its prompt read, to come back to for each turn."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._mark: Mark = context.mark()
+
+    def again(self) -> Context:
+        """The context as it was after the prompt."""
+        self._context.rewind(self._mark)
+        return self._context
 
 
 class _Reader:
-    """Pooled hidden states of utterances: what the model makes of who said what."""
+    """Reads prompts and utterances, or finds what was stored of them when the model was built."""
 
-    def __init__(self, runtime: LlamaRuntime, known: Path | None) -> None:
+    def __init__(self, runtime: LlamaRuntime, stored: Path | None) -> None:
         self._runtime = runtime
-        self._context = runtime.context(_LISTEN_TOKENS)
-        self._context.read(runtime.encode_prompt(prompt.LISTEN_PROMPT))
         self._known: dict[str, FloatArray] = {}
-        if known is not None and known.is_file():
-            with np.load(known, allow_pickle=False) as stored:
-                self._known = dict(zip(stored["keys"].tolist(), stored["states"], strict=True))
+        self._prefixes: dict[str, Prefix] = {}
+        if stored is not None and stored.is_file():
+            with np.load(stored, allow_pickle=False) as readings:
+                self._known = dict(zip(readings["examples"].tolist(), readings["states"], strict=True))
+                for index, key in enumerate(readings["prompts"].tolist()):
+                    self._prefixes[key] = Prefix(readings[f"cache_{index}"], readings[f"next_{index}"])
+        self._listening = self.start(prompt.LISTEN_PROMPT, _LISTEN_TOKENS).again()
+
+    def start(self, text: str, capacity: int) -> _Start:
+        """A context with a prompt read."""
+        stored = self._prefixes.get(_key(text))
+        context = self._runtime.context(capacity, stored)
+        if stored is None:
+            context.read(self._runtime.encode_prompt(text))
+        return _Start(context)
 
     def state(self, text: str, speaker: SpeakerVerdict, distance: DistanceVerdict) -> FloatArray:
         """Mean state over an utterance with the ears' verdicts: float32 ``(2 * hidden,)``."""
         tokens = self._runtime.encode(prompt.spoken(text, speaker, distance))
-        return np.asarray(self._context.states(tokens).mean(axis=0), dtype=np.float32)
+        return np.asarray(self._listening.states(tokens).mean(axis=0), dtype=np.float32)
 
     def exemplar(self, example: prompt.Exemplar) -> FloatArray:
-        """The same for an example, from what was stored when the model was built if it is there."""
-        stored = self._known.get(_key(example))
+        """The same for an example."""
+        stored = self._known.get(_example_key(example))
         return stored if stored is not None else self.state(example.text, example.speaker, example.distance)
 
 
-class _Prepared:
-    """What is ready for one set of tools: the judge, and the call prompt read into a context."""
-
-    def __init__(self, tools: tuple[ToolFacts, ...], runtime: LlamaRuntime, reader: _Reader) -> None:
-        self.tools = tools
-        self.by_name = {tool.name: tool for tool in tools}
-        examples = prompt.exemplars(tools)
-        states = np.stack([reader.exemplar(example) for example in examples])
-        self.judge = ExemplarJudge(states, [example.label for example in examples])
-        self.calling = runtime.context(_CALL_TOKENS)
-        self.calling.read(runtime.encode_prompt(prompt.call_prompt(tools)))
-        self.start: Mark = self.calling.mark()
-
-
-def write_exemplar_states(directory: Path, progress: Callable[[str], None]) -> None:
-    """Compute and store the states of every known example; the last step of building the model.
+def write_readings(directory: Path, progress: Callable[[str], None]) -> None:
+    """Read the prompts and every known example and store what the model made of them; the last step of building it.
 
     Args:
         directory: the exported model.
@@ -209,19 +222,31 @@ def write_exemplar_states(directory: Path, progress: Callable[[str], None]) -> N
     """
     runtime = LlamaRuntime(directory)
     reader = _Reader(runtime, None)
+    stored: dict[str, npt.NDArray[Any]] = {}
+    prompts = (prompt.LISTEN_PROMPT, prompt.CALL_PROMPT, prompt.ANSWER_PROMPT)
+    for index, text in enumerate(prompts):
+        progress(f"reading prompt {index + 1} of {len(prompts)}")
+        prefix = reader.start(text, _CALL_TOKENS).again().prefix()
+        stored |= {f"cache_{index}": prefix.cache, f"next_{index}": prefix.next_logprobs}
     known = prompt.known_exemplars()
     states = []
     for index, example in enumerate(known):
         if index % 50 == 0:
             progress(f"reading example {index + 1} of {len(known)}")
         states.append(reader.exemplar(example))
-    np.savez(directory / STATES_FILE, keys=np.array([_key(example) for example in known]), states=np.stack(states))
+    stored["prompts"] = np.array([_key(text) for text in prompts])
+    stored["examples"] = np.array([_example_key(example) for example in known])
+    stored["states"] = np.stack(states)
+    np.savez(directory / READINGS_FILE, **stored)  # type: ignore[arg-type]  # numpy's stub sees allow_pickle in any keyword
 
 
-def _key(example: prompt.Exemplar) -> str:
-    """Names an example's state; it changes with everything that is read before the state is taken."""
-    read = prompt.LISTEN_PROMPT + prompt.spoken(example.text, example.speaker, example.distance)
-    return hashlib.sha256(read.encode()).hexdigest()
+def _key(text: str) -> str:
+    """Names what is stored of a text, by all of the text: a changed prompt finds nothing and is read anew."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _example_key(example: prompt.Exemplar) -> str:
+    return _key(prompt.LISTEN_PROMPT + prompt.spoken(example.text, example.speaker, example.distance))
 
 
 def _is_masked(segment: HeardSegment) -> bool:
@@ -244,9 +269,3 @@ def _kind_scores(labels: dict[str, float]) -> dict[ActionKind, float]:
 
 def _listed(scores: dict[ActionKind, float]) -> tuple[tuple[str, float], ...]:
     return tuple((str(kind), score) for kind, score in scores.items())
-
-
-def _output(written: Written, scores: dict[ActionKind, float], wanted: ActionKind, steps: int) -> PolicyOutput:
-    if isinstance(written.action, PardonAction):
-        scores[ActionKind.PARDON] = scores.pop(wanted)
-    return PolicyOutput(written.text, _listed(scores), written.steps + steps)

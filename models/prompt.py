@@ -332,13 +332,10 @@ def _worked_calls() -> str:
 
 
 CALL_PROMPT = _worked_calls()
-"""The action contract and worked calls. It stands before the tools, so that it is the same for any choice of them and can
-be read once and for all when the model is built."""
-
-
-def inventory(tools: Sequence[ToolFacts]) -> str:
-    """The tools that there are; a command follows."""
-    return "".join(f"{tool.name}: {tool.description}\n" for tool in tools) + "\n"
+"""The action contract and worked calls; a command follows. It names no tools: which one is meant is decided before,
+each argument is asked for by its own description, and listing the tools here made no call better (50 of 64 arguments
+right with the list before the worked calls, 46 after them, 50 without). So it is the same for any tools, and is read
+once, when the model is built."""
 
 
 def spoken(text: str, speaker: SpeakerVerdict, distance: DistanceVerdict) -> str:

@@ -25,7 +25,7 @@ from models.export_llama import (
     quantise_symmetric,
     read_gguf,
 )
-from models.llama_runtime import Context, ContextFullError, LlamaRuntime
+from models.llama_runtime import Context, ContextFullError, LlamaRuntime, Prefix
 from tests.tiny_llama import CONTROLS, export_tiny, random_state, tiny_config, tokenizer_fields
 
 FloatArray = npt.NDArray[np.float32]
@@ -145,6 +145,25 @@ class TestHoweverItIsFed:
         afresh = runtime.context(64)
         afresh.read([*prefix, *second])
         np.testing.assert_allclose(context.read(second), afresh.next_logprobs, atol=TIGHT)
+
+    def test_stored_prefix_goes_on_like_the_context_it_came_from(self, runtime: LlamaRuntime, ids: list[int]) -> None:
+        first = runtime.context(64)
+        first.read(ids[:10])
+        stored = first.prefix()
+        expected = first.read(ids[10:16])
+        restored = runtime.context(32, stored)
+        assert restored.length == 10
+        np.testing.assert_array_equal(restored.next_logprobs, stored.next_logprobs)
+        np.testing.assert_allclose(restored.read(ids[10:16]), expected, atol=TIGHT)
+
+    def test_prefix_that_does_not_fit_is_refused(self, runtime: LlamaRuntime, ids: list[int]) -> None:
+        context = runtime.context(16)
+        context.read(ids[:10])
+        stored = context.prefix()
+        with pytest.raises(ContextFullError, match="10 tokens"):
+            runtime.context(9, stored)
+        with pytest.raises(ValueError, match="shape"):
+            runtime.context(16, Prefix(stored.cache[:2], stored.next_logprobs))
 
     def test_contexts_do_not_see_each_other(self, runtime: LlamaRuntime, ids: list[int]) -> None:
         one, other = runtime.context(64), runtime.context(64)

@@ -32,7 +32,7 @@ def tokenizer_fields() -> dict[str, Any]:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    texts = [prompt.LISTEN_PROMPT, prompt.ANSWER_PROMPT, prompt.DIALOGUE_PROMPT, prompt.call_prompt(())]
+    texts = [prompt.LISTEN_PROMPT, prompt.ANSWER_PROMPT, prompt.DIALOGUE_PROMPT, prompt.CALL_PROMPT]
     texts += [text for said in prompt.EXEMPLARS.values() for text in said]
     tokenizer.train_from_iterator(texts * 3, trainer)
     import json
