@@ -59,9 +59,7 @@ class Parts:
         return {model.name: model.sha256 for model in ids}
 
 
-def load_parts(
-    settings: Settings, store: Store, catalogue: ToolCatalogue, policy: Policy | None = None
-) -> Parts:
+def load_parts(settings: Settings, store: Store, catalogue: ToolCatalogue, policy: Policy | None = None) -> Parts:
     """Load ears and policy.
 
     Args:
@@ -212,7 +210,6 @@ def make_session(
 
     def say(code: str, message: str) -> None:
         log.emit(events.OutputNotice, loop.position(), code=code, message=message)
-
 
     def tools_off() -> str:
         # What cannot be written down where the user asked for it must not be done.

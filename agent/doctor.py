@@ -123,9 +123,7 @@ def _enrolment() -> Finding:
     path = default_profile()
     if path.exists():
         return Finding("enrolment", True, str(path))
-    return Finding(
-        "enrolment", None, "nobody: whoever speaks first and near owns a session; see `voicegate enroll`"
-    )
+    return Finding("enrolment", None, "nobody: whoever speaks first and near owns a session; see `voicegate enroll`")
 
 
 def _broker(settings: Settings) -> Finding:
