@@ -14,13 +14,16 @@ from agent.eventlog import EventLog, Sink
 from agent.hearing import Ears
 from agent.loop import Loop, make_clock, make_worker
 from agent.output_mqtt import MqttSink
+from agent.own_voice import OwnVoiceVerdict
 from agent.session import OwnerMode, OwnerReference, SessionState
 from agent.settings import Settings, SettingsError, data_folder
 from agent.sources import Description, Source
+from agent.spoken_output import SpokenOutput
 from agent.turn_work import DistanceThresholds, Limits, SessionBox, TurnWork
 from agent.turns import TurnDetector
 from agent.vad import make_vad
 from agent.wearer_profile import ProfileError, load_profile
+from gate.evidence import Evidence
 from gate.grants import GrantLedger
 from models.components import UnknownComponentError, load_policy, load_speaker
 from models.protocols import Policy, SpeakerThresholds
@@ -161,6 +164,7 @@ def make_session(
     question: str | None = None,
     backend: Backend | None = None,
     broker: MqttSink | None = None,
+    spoken: SpokenOutput | None = None,
     limits: Limits | None = None,
 ) -> Loop:
     """One session, ready to run. Call it inside a running event loop.
@@ -179,6 +183,7 @@ def make_session(
         question: a question about the recording, or None.
         backend: carries calls out; the recording stub by default.
         broker: the MQTT output, which may hold tools off; it must also be among ``sinks``.
+        spoken: the gate's voice, or None where it makes no sound; its sink must also be among ``sinks``.
         limits: how long each stage of a turn may take.
 
     Returns:
@@ -223,12 +228,15 @@ def make_session(
             thresholds=thresholds, repair=settings.gate.repair(), owner_mode=owner_mode, box=box, log=log,
             position=position, question=question, tools_off=tools_off,
             confirmations=settings.gate.confirmations(), grace_s=settings.tools.grace_s(),
-            limits=limits or Limits(),
+            limits=limits or Limits(), own_voice=None if spoken is None else spoken.own_voice,
+            on_source=_nobody_interrupts if spoken is None else spoken.sink.wearer_speaks,
         )  # fmt: skip
 
     def opened(described: Description) -> None:
         if broker is not None:
             broker.start(executor, say)
+        if spoken is not None:
+            spoken.start(say)
         log.emit(
             events.SessionStarted, 0, source=described, pace=pace.value, owner=owner_mode.value,
             policy=parts.policy_name, models=parts.models(), thresholds=_thresholds_shown(parts),
@@ -236,10 +244,15 @@ def make_session(
         )  # fmt: skip
 
     loop = Loop(
-        source=source, vad=make_vad(settings.turns.vad_mode), turns=TurnDetector(turn_settings), clock=clock,
+        source=source if spoken is None else spoken.tap(source),
+        vad=make_vad(settings.turns.vad_mode), turns=TurnDetector(turn_settings), clock=clock,
         worker=make_worker(pace, clock), log=log, work=work, live=live, on_open=opened, on_close=executor.aclose,
     )  # fmt: skip
     return loop
+
+
+def _nobody_interrupts(evidence: Evidence, own: OwnVoiceVerdict) -> None:
+    """Where the gate makes no sound there is nothing to interrupt."""
 
 
 def _thresholds_shown(parts: Parts) -> dict[str, float | str]:

@@ -39,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     listen.add_argument("--rate", type=int, default=16_000, help="sample rate of --stdin in Hz (default 16000)")
     listen.add_argument("--channels", type=int, default=1, help="channels of --stdin (default 1)")
     listen.add_argument("--format", choices=["s16le", "f32le"], default="s16le", help="sample format of --stdin")
+    listen.add_argument("--voice", action="store_true", help="speak answers and questions aloud (see docs/voice.md)")
     _session_flags(listen)
 
     replay = commands.add_parser("replay", help="replay recordings through the live loop", epilog=_EPILOG)
@@ -186,6 +187,7 @@ def _settings(args: argparse.Namespace) -> Any:
             "session.profile": getattr(args, "profile", None),
             "output.events": getattr(args, "events", None),
             "tools.journal": getattr(args, "journal", None),
+            "voice.enabled": True if getattr(args, "voice", False) else None,
             "tools.enabled": False if getattr(args, "no_tools", False) else None,
         },
     )

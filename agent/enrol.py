@@ -21,6 +21,7 @@ from agent.source_file import FileSource
 from agent.sources import Source, SourceGap
 from agent.turn_work import DistanceThresholds
 from agent.vad import Vad, make_vad
+from agent.voices import VoiceError, is_own_voice, load_kokoro, own_voice_reference
 from agent.wearer_profile import average, save_profile
 from gate.evidence import SpeakerVerdict
 from gate.span import SAMPLE_RATE_HZ, Span
@@ -108,6 +109,22 @@ def check_clip(
     return ClipReport(speech_s, snr_db, near.near_probability, embedding)
 
 
+def refuse_own_voice(report: ClipReport, own: Sequence[Embedding], thresholds: SpeakerThresholds) -> None:
+    """Refuse a clip of the gate's own synthetic voice: enrolled, it would obey itself.
+
+    Args:
+        report: of the clip.
+        own: what that voice sounds like, from ``agent.voices.own_voice_reference``; none where there is no synthesiser.
+        thresholds: the speaker ear's.
+
+    Raises:
+        ClipRefusedError: when the clip holds it.
+    """
+    ours, score = is_own_voice(report.embedding, own, thresholds)
+    if ours:
+        raise ClipRefusedError(f"the assistant's own voice (score {score:.2f}); silence it and speak yourself")
+
+
 def make_reference(reports: Sequence[ClipReport], ears: Ears, thresholds: SpeakerThresholds) -> OwnerReference:
     """One reference from several clips.
 
@@ -132,8 +149,16 @@ def _snr_db(frames: np.ndarray, speech: np.ndarray) -> float:
     return 10.0 * float(np.log10(np.mean(power[speech]) / floor))
 
 
-async def reference_from_files(files: Sequence[Path], parts: Parts, settings: Settings) -> OwnerReference:
+async def reference_from_files(
+    files: Sequence[Path], parts: Parts, settings: Settings, own: Sequence[Embedding] = ()
+) -> OwnerReference:
     """One reference from clips on disk.
+
+    Args:
+        files: the clips.
+        parts: ears and their thresholds.
+        settings: all settings.
+        own: as ``refuse_own_voice`` takes it.
 
     Raises:
         ClipRefusedError: when a clip is refused; names the file.
@@ -143,26 +168,40 @@ async def reference_from_files(files: Sequence[Path], parts: Parts, settings: Se
     for file in files:
         try:
             audio = await _collect(FileSource(file, channel=settings.source.channel))
-            reports.append(_check(audio, parts, settings))
+            reports.append(_check(audio, parts, settings, own))
         except ClipRefusedError as error:
             raise ClipRefusedError(f"{file}: {error}") from error
     return make_reference(reports, parts.ears, parts.speaker_thresholds)
 
 
-def _check(audio: Audio, parts: Parts, settings: Settings) -> ClipReport:
+def _check(audio: Audio, parts: Parts, settings: Settings, own: Sequence[Embedding]) -> ClipReport:
     vad = make_vad(settings.turns.vad_mode)
-    return check_clip(audio, vad, parts.ears, parts.speaker_thresholds, parts.distance_thresholds)
+    report = check_clip(audio, vad, parts.ears, parts.speaker_thresholds, parts.distance_thresholds)
+    refuse_own_voice(report, own, parts.speaker_thresholds)
+    return report
+
+
+def _own_voice(parts: Parts, settings: Settings, store: Store) -> tuple[Embedding, ...]:
+    """What the gate's voice sounds like; nothing where it has none."""
+    try:
+        voice = load_kokoro(store, settings.voice.style)
+        print("listening to the assistant's own voice, to tell it from yours", flush=True)
+        return (own_voice_reference(parts.ears.speaker, voice),)
+    except VoiceError:
+        return ()
 
 
 async def run(args: argparse.Namespace, settings: Settings, store: Store) -> ExitCode:
     """``voicegate enroll``: from files, or from the microphone."""
     parts = await asyncio.to_thread(load_parts, settings, store, load_catalogue(settings))
+    own = await asyncio.to_thread(_own_voice, parts, settings, store)
     out = args.out or default_profile()
     if args.files:
-        reference, clips = await reference_from_files(args.files, parts, settings), len(args.files)
+        reference, clips = await reference_from_files(args.files, parts, settings, own), len(args.files)
     else:
         audio = await _record(args.seconds, settings)
-        reference, clips = make_reference([_check(audio, parts, settings)], parts.ears, parts.speaker_thresholds), 1
+        report = _check(audio, parts, settings, own)
+        reference, clips = make_reference([report], parts.ears, parts.speaker_thresholds), 1
     save_profile(out, args.name, reference, clips)
     print(f"{args.name} is enrolled from {reference.speech_s:.1f} s of speech: {out}")
     return ExitCode.OK

@@ -34,6 +34,8 @@ from agent.session import OwnerMode, OwnerReference
 from agent.settings import Settings
 from agent.source_file import FileSource
 from agent.sources import Source, SourceError
+from agent.spoken_output import SpokenOutput
+from agent.voices import Synthesiser, VoiceError, load_kokoro
 from models.store import Store
 from tools.journal import Journal
 
@@ -172,15 +174,34 @@ async def listen(args: argparse.Namespace, settings: Settings, store: Store) -> 
         print(f"from the last run: {row.tool} of turn {row.turn_id}: outcome unknown", file=sys.stderr)
     named = settings.mqtt.broker()
     broker = None if named is None else MqttSink(named, clock)
-    sinks = [*_event_file(settings), *([broker] if broker else []), _console(args.plain, sys.stdout)]
+    spoken = await _spoken(settings, store, clock)
+    outputs: list[Sink] = [*([broker] if broker else []), *([spoken.sink] if spoken else [])]
+    sinks = [*_event_file(settings), *outputs, _console(args.plain, sys.stdout)]
     try:
         await make_session(
             source=_live_source(args, settings, clock), settings=settings, parts=parts, catalogue=catalogue,
             journal=journal, sinks=sinks, pace=Pace.WALL, live=True, owner_mode=mode, owner=owner, broker=broker,
+            spoken=spoken,
         ).run()  # fmt: skip
     finally:
         journal.close()
     return ExitCode.OK
+
+
+async def _spoken(settings: Settings, store: Store, clock: WallClock) -> SpokenOutput | None:
+    """The gate's voice, if it is wanted: with earcons alone where there is no synthesiser, and a line that says so."""
+    section = settings.voice
+    if not section.enabled:
+        return None
+    from agent.player import SounddevicePlayer
+
+    voice: Synthesiser | None = None
+    notices: tuple[str, ...] = ()
+    try:
+        voice = await asyncio.to_thread(load_kokoro, store, section.style)
+    except VoiceError as error:
+        notices = (f"{error}; earcons instead",)
+    return SpokenOutput(voice, SounddevicePlayer(section.device), clock, section.voice_settings(), notices)
 
 
 def _live_source(args: argparse.Namespace, settings: Settings, clock: WallClock) -> Source:

@@ -11,8 +11,10 @@ import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.mqtt_settings import MqttSettings, MqttSettingsError, TlsSettings, ToolsOff, default_client_id
+from agent.output_voice import VoiceSettings
 from agent.session import OwnerMode
 from agent.turns import TurnSettings
+from agent.voices import DEFAULT_STYLE
 from gate.catalogue import Risk
 from gate.confirm import ConfirmSettings
 from gate.repair import RepairSettings
@@ -170,6 +172,23 @@ class OutputSection(_Section):
     """A JSON Lines file of all events. Transcripts and scores are written nowhere else."""
 
 
+class VoiceSection(_Section):
+    """The gate's own voice, in ``voicegate listen`` (see docs/voice.md)."""
+
+    enabled: bool = False
+    """True speaks answers and "Pardon?", or sounds an earcon where no synthesiser is installed."""
+    style: str = DEFAULT_STYLE
+    """A voice of the model kokoro-voices."""
+    device: str | int | None = None
+    """Output device: index, or a part of its name. Null takes the system's default."""
+    outcomes: bool = True
+    """Whether executions are sounded: an earcon when done, a sentence when they failed."""
+
+    def voice_settings(self) -> VoiceSettings:
+        """As the voice takes them."""
+        return VoiceSettings(outcomes=self.outcomes)
+
+
 class MqttTlsSection(_Section):
     """How the connection to the broker is encrypted."""
 
@@ -235,6 +254,7 @@ class Settings(_Section):
     tools: ToolsSection = Field(default_factory=ToolsSection)
     models: ModelsSection = Field(default_factory=ModelsSection)
     output: OutputSection = Field(default_factory=OutputSection)
+    voice: VoiceSection = Field(default_factory=VoiceSection)
     mqtt: MqttSection = Field(default_factory=MqttSection)
 
     def owner_mode(self, has_profile: bool) -> OwnerMode:

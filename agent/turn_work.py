@@ -1,8 +1,7 @@
 """What is done about one turn, from samples to effect, as a generator that a worker drives (see ``agent.requests``).
 
 Ears first, then the policy, both already at the first pause; then the wait until the turn is final; then the decision
-and
-its effects. A failing stage never stops the loop: its evidence is unknown, and the unknown executes nothing.
+and its effects. A failing stage never stops the loop: its evidence is unknown, and the unknown executes nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from agent import events
 from agent.eventlog import EventLog
 from agent.frames import Samples
 from agent.hearing import Ears, Segment, command_span, segments_of
+from agent.own_voice import OwnVoice, OwnVoiceVerdict, TurnEcho
 from agent.records import decided_fields
 from agent.requests import Compute, Computed, Confirm, Launch
 from agent.session import OwnerMode, OwnerReference, SessionState, judge_speaker
@@ -134,8 +134,6 @@ class SessionBox:
     last_end_sample: int | None = None
     heard: list[tuple[HeardSegment, Evidence]] = field(default_factory=list)
     """Every segment, kept only while a question about the whole recording is open."""
-    own_voice_spans: list[Span] = field(default_factory=list)
-    """Stretches in which the gate itself was sounding."""
     decisions: dict[str, int] = field(default_factory=dict)
     confirmation: OpenQuestion | None = None
     """The call that waits for the owner's "yes"."""
@@ -212,6 +210,8 @@ class TurnWork:
         limits: time limits of stages.
         confirmations: which calls are confirmed before they are executed.
         grace_s: by risk, how long a licensed call waits so that the owner can take it back; 0 where not named.
+        own_voice: tells which words of a turn are the gate's own; None where it makes no sound.
+        on_source: told who speaks, already at the first pause: the owner interrupts the gate's own voice.
     """
 
     ears: Ears
@@ -231,6 +231,8 @@ class TurnWork:
     limits: Limits = Limits()
     confirmations: ConfirmSettings = field(default_factory=ConfirmSettings)
     grace_s: Mapping[Risk, float] = field(default_factory=dict)
+    own_voice: OwnVoice | None = None
+    on_source: Callable[[Evidence, OwnVoiceVerdict], None] = lambda evidence, own: None
 
     # A turn of audio ----------------------------------------------------------------------------------------------
 
@@ -247,6 +249,9 @@ class TurnWork:
         timer = _Timer()
         draft = self.box.state
         heard = yield from self._run("speech", lambda: self.ears.speech.hear(audio.samples), audio, timer)
+        echo = yield from self._echo(audio, heard, timer)
+        if heard is not None:
+            heard = replace(heard, words=echo.kept)
         speaker = yield from self._run("speaker", lambda: self._track_speaker(audio.samples), audio, timer)
         proximity = yield from self._run("proximity", lambda: self.ears.proximity.track(audio.samples), audio, timer)
         damage = yield from self._run("damage", lambda: self.ears.damage.find(audio.samples), audio, timer)
@@ -258,7 +263,8 @@ class TurnWork:
         for number, segment in enumerate(segments, 1):
             # A grant is good for one call a turn, so each person's stretch of a split turn is a turn of its own.
             part = audio if len(segments) == 1 else replace(audio, turn_id=f"{audio.turn_id}.{number}")
-            item, draft = yield from self._segment(part, segment, tracks, heard, draft, timer)
+            own = echo.verdict(segment.span.shifted(-audio.span.start_sample))
+            item, draft = yield from self._segment(part, segment, tracks, heard, own, draft, timer)
             ready.append(item)
         decision_s = yield Confirm()
         assert isinstance(decision_s, float), "the worker says when the turn became final"
@@ -287,6 +293,7 @@ class TurnWork:
         segment: Segment,
         tracks: _Tracks,
         heard: Heard | None,
+        own: OwnVoiceVerdict,
         before: SessionState,
         timer: _Timer,
     ) -> Generator[Compute, Computed, tuple[_Ready, SessionState]]:
@@ -297,10 +304,14 @@ class TurnWork:
         proximity, speaker, after = found
         evidence = Evidence(
             audio.turn_id, segment.span, segment.words, speaker, proximity, segment.damage,
-            own_voice=any(span.overlap(segment.voice) for span in self.box.own_voice_spans),
-            source_gap=audio.source_gap,
+            overlapped=True if own.overlapped else None, own_voice=own.own_voice, source_gap=audio.source_gap,
         )  # fmt: skip
+        self.on_source(evidence, own)
         heard_segment = HeardSegment(segment.marked, speaker.verdict, proximity.verdict, segment.gap_before_s)
+        if own.own_voice:
+            # No context for the policy, and whoever it sounds like becomes nobody's owner.
+            ours = Proposal(None, failure=Reason.OWN_VOICE, detail=own.note)
+            return _Ready(heard_segment, evidence, ours, None), before
         proposal, output = yield from self._propose(audio, heard_segment, segment, before, heard, timer)
         if isinstance(proposal.parsed, ToolAction):
             call = proposal.parsed.call
@@ -329,6 +340,15 @@ class TurnWork:
             )
             return None
         return cast(T, done.value)
+
+    def _echo(self, audio: TurnAudio, heard: Heard | None, timer: _Timer) -> Generator[Compute, Computed, TurnEcho]:
+        """Which of the words are our own playback, heard again."""
+        words = () if heard is None else heard.words
+        ear = self.own_voice
+        if ear is None:
+            return TurnEcho.without_playback(words)
+        found = yield from self._run("own_voice", lambda: ear.check(audio.span, audio.samples, words), audio, timer)
+        return ear.unmeasured(audio.span, words) if found is None else found
 
     def _track_speaker(self, samples: Samples) -> tuple[SpeakerTrack, tuple[int, ...]]:
         track = self.ears.speaker.track(samples)

@@ -7,8 +7,8 @@ faint and however much is spoken over it, and take the loudest one for the speak
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 from unittest import mock
@@ -21,19 +21,16 @@ from agent.frames import Frame
 from agent.hearing import Ears
 from agent.loop import Loop, make_clock, make_worker
 from agent.output_voice import VoiceSettings, VoiceSink
-from agent.own_voice import HeardSource, OwnVoice, OwnVoiceVerdict, TurnEcho
+from agent.own_voice import HeardSource, OwnVoice
 from agent.playback import PlaybackRecord, Sound
-from agent.requests import Compute, Computed
 from agent.session import OwnerMode
 from agent.sources import Script, ScriptedSource, SourceItem
-from agent.turn_work import SessionBox, TurnAudio, TurnWork
+from agent.turn_work import SessionBox, TurnWork
 from agent.turns import TurnDetector
 from agent.voices import Synthesiser
 from gate.catalogue import Catalogue, Risk
 from gate.confirm import ConfirmSettings
-from gate.decision import Proposal
-from gate.evidence import Evidence, Word
-from gate.reasons import Reason
+from gate.evidence import Word
 from gate.repair import RepairSettings
 from gate.span import SAMPLE_RATE_HZ, Span
 from gate.thresholds import Thresholds
@@ -333,7 +330,7 @@ async def converse_aloud(
     ears = SharpEars(voices).ears()
 
     def work(position: Callable[[], int]) -> TurnWork:
-        return DeafTurnWork(
+        return TurnWork(
             ears=ears, policy=policy, catalogue=catalogue, execute=ran,
             speaker_thresholds=FixedSpeakerThresholds(), distance_thresholds=FixedDistanceThresholds(),
             thresholds=Thresholds(), repair=RepairSettings(), owner_mode=OwnerMode.INITIATOR, box=SessionBox(), log=log,
@@ -349,52 +346,3 @@ async def converse_aloud(
     with mock.patch("agent.output_voice.run_detached", run_inline):
         await loop.run()
     return Session(Outcome(memory.events, ran.calls), player, notices, policy)
-
-
-if "own_voice" in {item.name for item in fields(TurnWork)}:
-    DeafTurnWork: Any = TurnWork
-else:
-
-    @dataclass(frozen=True)
-    class DeafTurnWork(TurnWork):  # type: ignore[no-redef]
-        """The turn's work with the verdicts of ``OwnVoice`` wired in."""
-
-        own_voice: OwnVoice | None = None
-        on_source: Callable[[Evidence, OwnVoiceVerdict], None] = lambda evidence, own: None
-        _echo: list[TurnEcho] = field(default_factory=list)
-
-        def turn(self, audio: TurnAudio, endpoint_s: Callable[[], float]) -> Any:
-            work = super().turn(audio, endpoint_s)
-            reply: object = None
-            while True:
-                try:
-                    request = work.send(reply)
-                except StopIteration:
-                    return
-                reply = yield request
-                if isinstance(request, Compute) and request.stage == "speech":
-                    reply = self._without_own_words(audio, reply)
-
-        def _without_own_words(self, audio: TurnAudio, done: Any) -> Any:
-            words = () if done.value is None else done.value.words
-            if self.own_voice is None:
-                echo = TurnEcho.without_playback(words)
-            else:
-                try:
-                    echo = self.own_voice.check(audio.span, audio.samples, words)
-                except Exception:
-                    echo = self.own_voice.unmeasured(audio.span, words)
-            self._echo[:] = [echo]
-            return done if done.value is None else replace(done, value=replace(done.value, words=echo.kept))
-
-        def _segment(
-            self, audio: TurnAudio, segment: Any, tracks: Any, heard: Any, before: Any, timer: Any
-        ) -> Generator[Compute, Computed, Any]:
-            own = self._echo[0].verdict(segment.span.shifted(-audio.span.start_sample))
-            ready, after = yield from super()._segment(audio, segment, tracks, heard, before, timer)
-            evidence = replace(ready.evidence, own_voice=own.own_voice, overlapped=True if own.overlapped else None)
-            self.on_source(evidence, own)
-            if own.own_voice:
-                ours = Proposal(None, failure=Reason.OWN_VOICE, detail=own.note)
-                return replace(ready, evidence=evidence, proposal=ours, output=None), before
-            return replace(ready, evidence=evidence), after

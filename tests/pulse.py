@@ -60,6 +60,11 @@ class Microphone:
         """The device's name for PortAudio."""
         return f"mic{self.rate_hz}x{self.channels}"
 
+    @property
+    def loudspeaker(self) -> str:
+        """The name of an output device right in front of this microphone."""
+        return f"speaker{self.rate_hz}x{self.channels}"
+
     @staticmethod
     def named(name: str) -> Microphone | None:
         """The microphone of that device name, or None for any other device."""
@@ -89,6 +94,8 @@ class Microphones:
         for mic in microphones:
             where = f'server "unix:{self._socket}" device "{mic.name}.monitor"'
             lines.append(f'pcm.{mic.name} {{ type pulse {where} hint {{ show on description "test" }} }}')
+            where = f'server "unix:{self._socket}" device "{mic.name}"'
+            lines.append(f'pcm.{mic.loudspeaker} {{ type pulse {where} hint {{ show on description "test" }} }}')
         (folder / "asound.conf").write_text("\n".join(lines) + "\n")
 
     @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agent.enrol import ClipRefusedError, ClipReport, refuse_own_voice
 from agent.voices import KEPT_SOUNDS, PEAK, KokoroVoice, VoiceError, is_own_voice, load_kokoro, own_voice_reference
 from gate.span import SAMPLE_RATE_HZ, Span
 from models.protocols import Embedding
@@ -113,6 +114,14 @@ def test_a_clip_of_our_own_voice_is_recognised_so_it_is_not_enrolled():
     thresholds = FixedSpeakerThresholds()
     assert is_own_voice(clip(OURS), [reference], thresholds) == (True, pytest.approx(1.0))
     assert is_own_voice(clip(PERSON), [reference], thresholds) == (False, pytest.approx(0.0))
+
+
+def test_a_clip_of_our_own_voice_is_not_enrolled_and_a_persons_is():
+    own = [own_voice_reference(FakeEars([OURS, PERSON]).ears().speaker, ToneSynthesiser())]
+    with pytest.raises(ClipRefusedError, match="the assistant's own voice"):
+        refuse_own_voice(ClipReport(3.0, 30.0, 0.99, clip(OURS)), own, FixedSpeakerThresholds())
+    refuse_own_voice(ClipReport(3.0, 30.0, 0.99, clip(PERSON)), own, FixedSpeakerThresholds())
+    refuse_own_voice(ClipReport(3.0, 30.0, 0.99, clip(OURS)), [], FixedSpeakerThresholds())
 
 
 def test_unknown_embeddings_match_nothing():

@@ -5,6 +5,7 @@ PulseAudio plays a recording into a virtual device in real time; ``voicegate lis
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,13 +14,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 from agent import events
 from agent.jsonl import read_events
 from bench.rehearsal import Line
 from bench.rehearsed_voicegate import TOOLS, write_talk
-from bench.stage import HALL, HELLO, KITCHEN, STRANGER_COMMANDS
+from bench.stage import HALL, HELLO, KITCHEN, STRANGER_COMMANDS, THANKS
 from models.store import Store
 from models.store_errors import ModelError
 from tests.pulse import Microphone, Microphones, command, missing
@@ -29,12 +32,12 @@ DEMO = ROOT / "bench" / "demo" / "demo.flac"
 MICROPHONES = [Microphone(rate_hz, channels) for rate_hz in (16_000, 44_100, 48_000) for channels in (1, 2)]
 PROGRAM = "bench.rehearsed_voicegate"
 QUICK = Microphone(44_100, 2)
-"""The one of the fast suite: its rate is no multiple of the gate's, and its channels are mixed."""
+"""Played first and with the fewest lines: its rate is no multiple of the gate's, and its channels are mixed."""
 SPAN_TOLERANCE_S = 0.06
 """The device's clock does not start with a frame of the file: a frame's length on either side, and the resampler's."""
 LIMIT_S = 60.0
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "not skipped")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "not skipped")]
 
 
 @pytest.fixture(scope="module")
@@ -43,23 +46,23 @@ def microphones(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Microphone
         yield found
 
 
-def arguments(folder: Path, name: str, allow: str = "allow = ['switch_lamp']") -> list[str]:
+def arguments(folder: Path, name: str, allow: str = "allow = ['switch_lamp']", more: str = "") -> list[str]:
     """Flags under which everything that a session writes lies in ``folder``."""
     settings = folder / f"{name}.toml"
     settings.write_text(
         f"[tools]\n{allow}\nfolder = '{TOOLS}'\njournal = '{folder / name}.sqlite3'\n"
-        f"[output]\nevents = '{folder / name}.jsonl'\n"
+        f"[output]\nevents = '{folder / name}.jsonl'\n{more}"
     )
     return ["--settings", str(settings)]
 
 
 def listen(
-    program: str, folder: Path, microphones: Microphones, microphone: Microphone, file: Path, allow: str
+    program: str, folder: Path, microphones: Microphones, microphone: Microphone, file: Path, allow: str, more: str = ""
 ) -> list[events.Event]:
     """``voicegate listen`` while the file plays, and a Ctrl-C after it."""
     log = folder / "live.jsonl"
     process = subprocess.Popen(
-        command(program, *arguments(folder, "live", allow), "listen", "--device", microphone.name),
+        command(program, *arguments(folder, "live", allow, more), "listen", "--device", microphone.name),
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         env={
             **os.environ, **microphones.environment, "HOME": os.environ.get("HOME", "/"),
@@ -148,7 +151,6 @@ def test_a_microphone_is_decided_as_a_replay_is_so_what_was_tested_is_what_runs(
     hold(QUICK, microphones, tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("microphone", [mic for mic in MICROPHONES if mic != QUICK], ids=lambda mic: mic.name)
 def test_rate_and_channels_of_the_microphone_change_no_decision(
     microphone: Microphone, microphones: Microphones, tmp_path: Path
@@ -156,7 +158,6 @@ def test_rate_and_channels_of_the_microphone_change_no_decision(
     hold(microphone, microphones, tmp_path, HELLO)
 
 
-@pytest.mark.slow
 def test_a_microphone_that_dies_in_a_command_executes_nothing_and_is_said(
     microphones: Microphones, tmp_path: Path
 ) -> None:
@@ -187,7 +188,6 @@ def test_a_microphone_that_dies_in_a_command_executes_nothing_and_is_said(
     assert not (tmp_path / "effects").exists(), "the words that were cut off were not executed"
 
 
-@pytest.mark.slow
 def test_with_the_real_models_a_microphone_is_decided_as_a_replay_is(microphones: Microphones, tmp_path: Path) -> None:
     if not DEMO.exists():
         pytest.skip("no demo recording")
@@ -204,3 +204,47 @@ def test_with_the_real_models_a_microphone_is_decided_as_a_replay_is(microphones
     if late:
         pytest.skip(f"the machine is too busy for the models' time limits: {late}")
     compare(live, replayed)
+
+
+def aloud(microphone: Microphone) -> str:
+    """The setting under which the gate's voice sounds right into that microphone."""
+    return f"[voice]\nenabled = true\ndevice = '{microphone.loudspeaker}'\n"
+
+
+def test_the_gates_own_sounds_in_its_microphone_make_it_do_nothing(
+    microphones: Microphones, tmp_path: Path
+) -> None:
+    microphone, file = MICROPHONES[2], tmp_path / "talk.wav"
+    write_talk(file, HELLO, KITCHEN, THANKS, pause_s=2.5, rate_hz=microphone.rate_hz, channels=1)
+    live = listen(PROGRAM, tmp_path, microphones, microphone, file, "allow = ['switch_lamp']", aloud(microphone))
+    notices = [event.message for event in live if isinstance(event, events.OutputNotice)]
+    assert not any("voice output" in line for line in notices), "the device was opened and played"
+    # These ears take every sound for words, an earcon too: it may become a turn, but never more than a mute one.
+    acted = [event for event in live if isinstance(event, events.Decided) and event.action != "mute"]
+    assert [(event.action, event.tool) for event in acted] == [("tool", "switch_lamp")]
+    assert (tmp_path / "live-effects").read_text().count("\n") == 1
+
+
+def test_an_answer_spoken_into_the_microphone_is_known_as_our_own_voice(
+    microphones: Microphones, tmp_path: Path
+) -> None:
+    pytest.importorskip("kokoro_onnx", reason="no synthesiser: pip install kokoro-onnx")
+    try:
+        Store().ensure_default()
+        Store().file("kokoro-82m", "kokoro.onnx")
+    except (ModelError, OSError) as error:
+        pytest.skip(f"the models are not here: {error}")
+    microphone, file = MICROPHONES[4], tmp_path / "talk.wav"
+    audio, rate_hz = soundfile.read(DEMO, dtype="float32")
+    question = next(
+        segment for segment in json.loads(DEMO.with_suffix(".json").read_text())["segments"] if "?" in segment["text"]
+    )
+    start, end = (round(question[key] * rate_hz) for key in ("start", "end"))
+    silence = np.zeros(rate_hz, np.float32)
+    soundfile.write(file, np.concatenate([silence, audio[start:end], *[silence] * 12]), rate_hz)
+    live = listen("agent.cli", tmp_path, microphones, microphone, file, "deny = []", aloud(microphone))
+    if late := [event.error for event in live if isinstance(event, events.Failed) and "Timeout" in event.error]:
+        pytest.skip(f"the machine is too busy for the models' time limits: {late}")
+    first, *echoes = [event for event in live if isinstance(event, events.Decided)]
+    assert first.action == "answer"
+    assert [echo.reason for echo in echoes] == ["own_voice"], "heard, and neither answered nor obeyed"
