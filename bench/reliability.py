@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from bench.broker_faults import BrokerOutcome, play_broker_faults
 from bench.faults import FAULTS, Fault
 from bench.process_faults import Interrupted, Kills, interrupt, kill_at_random_instants
 from bench.stage import Observed
@@ -95,6 +96,20 @@ def _process_table(kills: Kills, stops: list[tuple[str, Interrupted]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _broker_table(found: list[BrokerOutcome]) -> str:
+    lines = [
+        "## Faults of the broker",
+        "",
+        "The MQTT output against a real mosquitto and against peers that break the protocol"
+        " (`tests/test_agent_output_mqtt_broker.py`).",
+        "",
+        "| Promise | Variants | Result |",
+        "|---|---|---|",
+        *(f"| {item.promise} | {item.variants} | {item.result} |" for item in found),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _stops() -> list[tuple[str, Interrupted]]:
     found = []
     for what, model, tool, times in (
@@ -121,9 +136,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         kills = kill_at_random_instants(Path(folder), args.kills, seed=3)
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(f"{_HEAD}{rows}\n{_process_table(kills, _stops())}", encoding="utf-8")
+    broker = play_broker_faults()
+    parts = [f"{_HEAD}{rows}", _process_table(kills, _stops()), _broker_table(broker)]
+    args.out.write_text("\n".join(parts), encoding="utf-8")
     print(args.out.read_text(encoding="utf-8"))
-    return 1 if kills.violations else 0
+    return 1 if kills.violations or any(item.result == "broken" for item in broker) else 0
 
 
 if __name__ == "__main__":
