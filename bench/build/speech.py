@@ -1,0 +1,182 @@
+"""Speech from text, made once: a cache on disk before a synthesiser, resumable and filled by several processes.
+
+A file of the cache is named by everything that its samples depend on: the synthesiser with its model's hash, voice,
+speed and text. So a run that was cut off goes on where it stopped, and a changed sentence is the only one made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import platformdirs
+import soundfile
+
+from bench.build.voices import Voice
+from gate.evidence import Word
+from gate.span import SAMPLE_RATE_HZ, Span
+
+FORMAT_VERSION: Final = "1"
+"""Part of every file's name; raised when what is stored, or how word times are found, changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenText:
+    """One sentence, spoken.
+
+    Attributes:
+        samples: float32 ``(samples,)`` at 16 kHz, dry.
+        words: the text's words with their samples, probability 1.
+    """
+
+    samples: npt.NDArray[np.float32] = field(repr=False)
+    words: tuple[Word, ...]
+
+    def trimmed(self, edge_samples: int = SAMPLE_RATE_HZ // 20) -> SpokenText:
+        """Without the silence before the first word and after the last, but for an edge on either side."""
+        first = max(0, self.words[0].span.start_sample - edge_samples)
+        last = min(self.samples.size, self.words[-1].span.end_sample + 2 * edge_samples)
+        words = tuple(Word(word.text, word.span.shifted(-first), word.probability) for word in self.words)
+        return SpokenText(self.samples[first:last], words)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Request:
+    """Something to be spoken."""
+
+    text: str
+    voice: str
+    speed: float = 1.0
+
+
+class Synthesiser(Protocol):
+    """Text to samples and word times; deterministic."""
+
+    identity: str
+    """Names model and version."""
+
+    def say(self, text: str, voice: Voice, speed: float = 1.0) -> tuple[npt.NDArray[np.float32], tuple[Word, ...]]:
+        """Speak one text: float32 ``(samples,)`` at 16 kHz, and its words."""
+        ...
+
+
+def cache_folder() -> Path:
+    """Where built corpora and speech lie: ``VOICEGATE_BENCH``, or the user's cache folder by the XDG rule."""
+    named = os.environ.get("VOICEGATE_BENCH")
+    return Path(named) if named else platformdirs.user_cache_path("voicegate") / "bench"
+
+
+class Speech:
+    """A synthesiser behind the cache.
+
+    Args:
+        synthesiser: makes what is not there yet.
+        folder: the cache; None for ``cache_folder() / "speech"``.
+    """
+
+    def __init__(self, synthesiser: Synthesiser, folder: Path | None = None) -> None:
+        self._synthesiser = synthesiser
+        self._folder = folder or cache_folder() / "speech"
+
+    @property
+    def identity(self) -> str:
+        """Names the synthesiser's model and version."""
+        return self._synthesiser.identity
+
+    def say(self, text: str, voice: str, speed: float = 1.0) -> SpokenText:
+        """Speak one text, or take it from the cache.
+
+        Args:
+            text: what to say.
+            voice: a voice or a blend, by name (``bench.build.voices``).
+            speed: 1 is the voice's own.
+        """
+        request = Request(text, voice, speed)
+        path = self._path(request)
+        with contextlib.suppress(FileNotFoundError, soundfile.LibsndfileError, json.JSONDecodeError):
+            return _read(path)
+        samples, words = self._synthesiser.say(text, Voice(voice), speed)
+        _write(path, samples, words)
+        return _read(path)
+
+    def has(self, request: Request) -> bool:
+        """Whether it is in the cache."""
+        return self._path(request).with_suffix(".json").exists()
+
+    def _path(self, request: Request) -> Path:
+        named = [FORMAT_VERSION, self._synthesiser.identity, request.voice, f"{request.speed:.3f}", request.text]
+        digest = hashlib.sha256("\0".join(named).encode()).hexdigest()
+        return self._folder / digest[:2] / digest
+
+
+def _read(path: Path) -> SpokenText:
+    # The words are written last: where they are, the samples are whole.
+    listed = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    samples, _ = soundfile.read(path.with_suffix(".flac"), dtype="float32")
+    return SpokenText(samples, tuple(Word(text, Span(start, end), 1.0) for text, start, end in listed))
+
+
+def _write(path: Path, samples: npt.NDArray[np.float32], words: Sequence[Word]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mine = path.with_suffix(f".{os.getpid()}.tmp")
+    soundfile.write(mine, np.clip(samples, -1.0, 1.0), SAMPLE_RATE_HZ, format="FLAC", subtype="PCM_16")
+    mine.replace(path.with_suffix(".flac"))
+    listed = [[word.text, word.span.start_sample, word.span.end_sample] for word in words]
+    mine.write_text(json.dumps(listed, ensure_ascii=False), encoding="utf-8")
+    mine.replace(path.with_suffix(".json"))
+
+
+# Filling the cache with several processes -----------------------------------------------------------------------------
+
+_worker_speech: Speech | None = None
+
+
+def _start_worker(factory: Any, folder: Path | None) -> None:
+    global _worker_speech
+    _worker_speech = Speech(factory(), folder)
+
+
+def _speak(request: Request) -> float:
+    assert _worker_speech is not None, "the pool starts every worker with its own synthesiser"
+    return _worker_speech.say(request.text, request.voice, request.speed).samples.size / SAMPLE_RATE_HZ
+
+
+def fill(
+    speech: Speech, requests: Iterable[Request], factory: Any, workers: int, folder: Path | None = None
+) -> Iterator[tuple[int, int, float]]:
+    """Make whatever is not in the cache yet.
+
+    Args:
+        speech: tells what is there.
+        requests: what will be needed.
+        factory: makes a synthesiser in each process; importable.
+        workers: processes, one thread each.
+        folder: as for ``Speech``.
+
+    Yields:
+        How many are done, of how many that were missing, and how many seconds the last one lasts.
+
+    Raises:
+        SpeechBuildError: when one cannot be spoken.
+    """
+    missing = sorted({request for request in requests if not speech.has(request)})
+    if not missing:
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(factory, folder)) as pool:
+        jobs = [pool.submit(_speak, request) for request in missing]
+        try:
+            for done, job in enumerate(as_completed(jobs), 1):
+                yield done, len(missing), job.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
