@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml constraints.txt Makefile
+# Test processes side by side. Each test file stays in one of them: what its tests share is made once.
+JOBS ?= 2
 
 .PHONY: demo test check lint types speed clean
 .SUFFIXES:
@@ -11,7 +13,7 @@ demo: $(VENV)/.models
 	@$(BIN)/voicegate replay bench/demo/demo.flac
 
 test: $(VENV)/.dev $(VENV)/.models
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: lint types test
 

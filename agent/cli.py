@@ -8,7 +8,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,9 +19,20 @@ from agent.worker import calls_running
 _EPILOG = """exit codes: 0 all right; 1 failed; 2 wrong flags or settings; 3 models; 4 microphone or file;
 5 profile or enrolment clip; 6 tools or journal; 130 Ctrl-C"""
 
+_COMMAND_GROUP = "voicegate.commands"
+"""Entry points of this distribution whose packages this one must not import. Each names a function that adds a command
+and sets ``run_command`` on it, a function from the parsed arguments to the exit code."""
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+AddCommand = Callable[[Any], None]
+"""Adds a command to what ``ArgumentParser.add_subparsers`` returns."""
+
+
+def build_parser(more: Sequence[AddCommand] = ()) -> argparse.ArgumentParser:
+    """The whole command line.
+
+    Args:
+        more: commands beside those that are built in or registered.
+    """
     from agent.forget import add_forget_parser
     from models.store_cli import add_models_parser
 
@@ -73,7 +85,18 @@ def build_parser() -> argparse.ArgumentParser:
     journal.add_argument("--json", action="store_true", help="as JSON Lines")
     add_forget_parser(commands)
     commands.add_parser("doctor", help="check audio, models, broker and disk, and say what to do")
+    for add in dict.fromkeys((*_registered(), *more)):
+        add(commands)
     return parser
+
+
+def _registered() -> list[AddCommand]:
+    """The commands that other packages of this distribution bring."""
+    try:
+        entries = metadata.distribution("voicegate").entry_points.select(group=_COMMAND_GROUP)
+    except metadata.PackageNotFoundError:
+        return []
+    return [entry.load() for entry in entries]
 
 
 def _session_flags(parser: argparse.ArgumentParser) -> None:
@@ -91,16 +114,17 @@ def _session_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, help="threads per model")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, more: Sequence[AddCommand] = ()) -> int:
     """Run one command.
 
     Args:
         argv: arguments without the program's name; the process's own by default.
+        more: commands beside those that are built in or registered.
 
     Returns:
         The exit code (see ``agent.exit_codes``).
     """
-    args = build_parser().parse_args(argv)
+    args = build_parser(more).parse_args(argv)
     try:
         return int(_dispatch(args))
     except KeyboardInterrupt:
@@ -137,6 +161,8 @@ def end(code: int) -> NoReturn:
 
 
 def _dispatch(args: argparse.Namespace) -> int:
+    if "run_command" in args:
+        return int(args.run_command(args))
     match args.command:
         case "models":
             from models.store_cli import run as run_models

@@ -11,10 +11,14 @@ from agent.assemble import default_profile, journal_path, load_catalogue
 from agent.exit_codes import ExitCode
 from agent.settings import Settings
 from agent.sources import SourceError
+from agent.wearer_profile import ProfileError, load_profile
+from models.components import UnknownComponentError, load_speaker
 from models.store import State, Store
 from models.store_errors import ModelError
+from tools.journal import JournalError, read_journal
 
 NEEDED_DISK_BYTES = 1_500_000_000
+"""For the models, while they are not there yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,8 @@ def run(settings: Settings) -> ExitCode:
     """
     store = Store()
     checks: list[Callable[[], Finding]] = [
-        _python, _vad, _microphone, lambda: _models(store), lambda: _disk(store), lambda: _tools(settings), _enrolment,
-        lambda: _broker(settings),
+        _python, _vad, lambda: _microphone(settings), lambda: _models(store), lambda: _disk(store),
+        lambda: _tools(settings), lambda: _enrolment(settings, store), lambda: _broker(settings),
     ]  # fmt: skip
     worst = ExitCode.OK
     for check in checks:
@@ -57,7 +61,7 @@ def run(settings: Settings) -> ExitCode:
 
 def _python() -> Finding:
     version = ".".join(str(part) for part in sys.version_info[:3])
-    return Finding("python", sys.version_info >= (3, 11), f"{version} (3.11 or 3.12 is supported)")
+    return Finding("python", (3, 11) <= sys.version_info[:2] < (3, 13), f"{version} (3.11 or 3.12 is supported)")
 
 
 def _vad() -> Finding:
@@ -66,25 +70,32 @@ def _vad() -> Finding:
     try:
         WebRtcVad()
     except VadUnavailableError as error:
-        return Finding("vad", False, str(error))
+        return Finding("vad", False, str(error), ExitCode.MODELS)
     return Finding("vad", True, "webrtcvad loads")
 
 
-def _microphone() -> Finding:
-    from agent.source_microphone import list_devices
+def _microphone(settings: Settings) -> Finding:
+    from agent.source_microphone import find_device, list_devices
 
+    wanted = settings.source.device
     try:
         devices = list_devices()
+        if not devices and wanted is None:
+            text = "no input device; `voicegate replay FILE` and `voicegate listen --stdin` work without one"
+            return Finding("microphone", None, text)
+        chosen = find_device(devices, wanted)
     except SourceError as error:
-        return Finding("microphone", False, error.message.splitlines()[0], ExitCode.SOURCE)
-    if not devices:
-        text = "no input device; `voicegate replay FILE` and `voicegate listen --stdin` work without one"
-        return Finding("microphone", None, text)
-    return Finding("microphone", True, ", ".join(f"{device.index}: {device.name}" for device in devices))
+        return Finding("microphone", False, " ".join(error.message.split()), ExitCode.SOURCE)
+    others = ", ".join(f"{device.index}: {device.name}" for device in devices if device is not chosen)
+    return Finding("microphone", True, f"{chosen.index}: {chosen.name}" + (f" (not used: {others})" if others else ""))
+
+
+def _missing(store: Store) -> list[str]:
+    return [name for name in store.registry.default_names() if store.state(name) in (State.MISSING, State.STALE)]
 
 
 def _models(store: Store) -> Finding:
-    missing = [name for name in store.registry.default_names() if store.state(name) is not State.READY]
+    missing = _missing(store)
     if missing:
         return Finding(
             "models", False, f"not ready: {', '.join(missing)}; run `voicegate models pull`", ExitCode.MODELS
@@ -103,8 +114,9 @@ def _disk(store: Store) -> Finding:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     text = f"{free / 1e9:.1f} GB free at {folder}"
-    if free < NEEDED_DISK_BYTES:
-        return Finding("disk", False, f"{text}; models need {NEEDED_DISK_BYTES / 1e9:.1f} GB, or set VOICEGATE_MODELS")
+    if _missing(store) and free < NEEDED_DISK_BYTES:
+        need = f"models need {NEEDED_DISK_BYTES / 1e9:.1f} GB"
+        return Finding("disk", False, f"{text}; {need}: free some, or set VOICEGATE_MODELS to a folder on another disk")
     return Finding("disk", True, text)
 
 
@@ -112,18 +124,40 @@ def _tools(settings: Settings) -> Finding:
     from agent.settings import SettingsError
     from tools.loading import ToolLoadError
 
+    journal = journal_path(settings)
     try:
         names = [tool.name for tool in load_catalogue(settings).all()]
-    except (SettingsError, ToolLoadError) as error:
+        if journal.exists():
+            read_journal(journal, 1)
+    except (SettingsError, ToolLoadError, JournalError) as error:
         return Finding("tools", False, str(error), ExitCode.TOOLS)
-    return Finding("tools", True, f"{len(names)} tools; journal at {journal_path(settings)}")
+    return Finding("tools", True, f"{len(names)} tools; journal at {journal}")
 
 
-def _enrolment() -> Finding:
-    path = default_profile()
-    if path.exists():
-        return Finding("enrolment", True, str(path))
-    return Finding("enrolment", None, "nobody: whoever speaks first and near owns a session; see `voicegate enroll`")
+def _enrolment(settings: Settings, store: Store) -> Finding:
+    section = settings.session
+    anybody = "whoever speaks first and near owns a session"
+    if section.owner == "initiator":
+        return Finding("enrolment", None, f'not used, [session] owner is "initiator": {anybody}')
+    path = section.profile or default_profile()
+    if not path.exists():
+        if section.profile is not None:
+            text = f"{path}: no such profile; make one with `voicegate enroll --out {path}`"
+            return Finding("enrolment", False, text, ExitCode.PROFILE)
+        if section.owner == "enrolled":
+            text = 'nobody, and [session] owner is "enrolled": no tool runs until `voicegate enroll`'
+            return Finding("enrolment", False, text, ExitCode.PROFILE)
+        return Finding("enrolment", None, f"nobody: {anybody}; see `voicegate enroll`")
+    try:
+        speaker = load_speaker(settings.models.speaker, store, settings.models.threads)
+        reference = load_profile(path, speaker.model, speaker.dimension)
+    except ProfileError as error:
+        return Finding("enrolment", False, str(error), ExitCode.PROFILE)
+    except UnknownComponentError as error:
+        return Finding("enrolment", False, f"[models] speaker: {error}", ExitCode.USAGE)
+    except ModelError:
+        return Finding("enrolment", None, f"{path}; whether it can be used shows when the models are there")
+    return Finding("enrolment", True, f"{path}: {reference.speech_s:.0f} s of speech")
 
 
 def _broker(settings: Settings) -> Finding:

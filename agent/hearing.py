@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from agent.turns import split_turn
 from gate.catalogue import ToolCall
+from gate.correction import correct
 from gate.evidence import DamageKind, DamageStretch, Word
 from gate.grounding import ground_number, ground_text
 from gate.span import SAMPLE_RATE_HZ, Span
@@ -39,8 +40,10 @@ class Segment:
     Attributes:
         span: its samples.
         voice: the part of it from the first to the last word; what speaker and distance are measured on.
-        words: words that came through: those that lie under damage are left out.
+        words: words that came through, as they read after self-corrections; those that lie under damage are left out.
         marked: the same with ``MASK_MARK`` where damage stands.
+        heard: the words that came through, as they were heard.
+        corrections: the samples of each self-correction.
         damage: damaged stretches inside, or None when not measured.
         gap_before_s: silence since the segment before it, in seconds.
     """
@@ -49,6 +52,8 @@ class Segment:
     voice: Span
     words: tuple[Word, ...]
     marked: tuple[Word, ...]
+    heard: tuple[Word, ...]
+    corrections: tuple[Span, ...]
     damage: tuple[DamageStretch, ...] | None
     gap_before_s: float
 
@@ -78,7 +83,9 @@ def segments_of(
         inside = [word for word in words if piece.start_sample <= _middle(word.span) < piece.end_sample]
         hurt = None if damage is None else [d for d in damage if d.span.overlap(piece)]
         kept = [word for word in inside if not _covered(word, hurt or ())]
-        marked = _with_marks(kept, hurt or ())
+        # Marks first: no correction may reach over what was covered.
+        corrected = correct(_with_marks(kept, hurt or ()))
+        standing = [word for word in corrected.words if word.text != MASK_MARK]
         voice = inside[0].span.cover(inside[-1].span) if inside else piece
         span = piece.shifted(turn.start_sample)
         gap = 0.0 if previous_end_sample is None else max(0, span.start_sample - previous_end_sample) / SAMPLE_RATE_HZ
@@ -87,8 +94,10 @@ def segments_of(
             Segment(
                 span,
                 voice.shifted(offset),
+                tuple(_shift(word, offset) for word in standing),
+                tuple(_shift(word, offset) for word in corrected.words),
                 tuple(_shift(word, offset) for word in kept),
-                tuple(_shift(word, offset) for word in marked),
+                tuple(correction.shifted(offset) for correction in corrected.spans),
                 None if hurt is None else tuple(_shift_damage(stretch, offset) for stretch in hurt),
                 gap,
             )
@@ -102,7 +111,7 @@ def command_span(call: ToolCall, words: Sequence[Word]) -> Span | None:
 
     Args:
         call: the proposed call.
-        words: the segment's words.
+        words: the segment's words, as they read.
 
     Returns:
         The span, or None when there are no words.
@@ -117,7 +126,9 @@ def command_span(call: ToolCall, words: Sequence[Word]) -> Span | None:
             carriers.extend(ground_number(float(value), words) or ())
     sentences = _sentences(words)
     chosen = [sentence for sentence in sentences if any(word in carriers for word in sentence)] or sentences[-1:]
-    return chosen[0][0].span.cover(chosen[-1][-1].span)
+    # A correction may have put a word before one that was said earlier.
+    licensing = [word.span for sentence in chosen for word in sentence]
+    return Span(min(span.start_sample for span in licensing), max(span.end_sample for span in licensing))
 
 
 def _sentences(words: Sequence[Word]) -> list[list[Word]]:

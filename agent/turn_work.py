@@ -305,6 +305,7 @@ class TurnWork:
         evidence = Evidence(
             audio.turn_id, segment.span, segment.words, speaker, proximity, segment.damage,
             overlapped=True if own.overlapped else None, own_voice=own.own_voice, source_gap=audio.source_gap,
+            heard=segment.heard, corrections=segment.corrections,
         )  # fmt: skip
         self.on_source(evidence, own)
         heard_segment = HeardSegment(segment.marked, speaker.verdict, proximity.verdict, segment.gap_before_s)
@@ -316,7 +317,12 @@ class TurnWork:
         if isinstance(proposal.parsed, ToolAction):
             call = proposal.parsed.call
             judged = yield from self._run(
-                "source", lambda: self._judge_command(audio, tracks, evidence, call, before, after), audio, timer
+                "source",
+                lambda: self._judge_corrections(
+                    audio, tracks, *self._judge_command(audio, tracks, evidence, call, before, after)
+                ),
+                audio,
+                timer,
             )
             if judged is None:
                 proposal = Proposal(None, proposal.raw, Reason.EAR_FAILED, "scoring the command failed")
@@ -428,6 +434,25 @@ class TurnWork:
             state = after
         return replace(evidence, speaker=speaker, proximity=proximity), state
 
+    def _judge_corrections(
+        self, audio: TurnAudio, tracks: _Tracks, evidence: Evidence, state: SessionState
+    ) -> tuple[Evidence, SessionState]:
+        """Whoever corrects a value sets it: a "no, seven" in another voice, or from afar, makes it that source's call.
+
+        A correction too short to score stands with the command around it.
+        """
+        for span in evidence.corrections:
+            if span.samples < self.ears.speaker.min_samples:
+                continue
+            proximity = self._near(audio, tracks, span)
+            speaker, _ = judge_speaker(
+                state, self.owner_mode, self.speaker_thresholds, self._embed(audio, tracks, span), span,
+                proximity.verdict, self.ears.speaker.model, audio.turn_id,
+            )  # fmt: skip
+            if speaker.verdict is SpeakerVerdict.OTHER or proximity.verdict is DistanceVerdict.FAR:
+                return replace(evidence, speaker=speaker, proximity=proximity), state
+        return evidence, state
+
     def _propose(
         self,
         audio: TurnAudio,
@@ -513,7 +538,7 @@ class TurnWork:
     def _answer_to_question(self, evidence: Evidence, proposal: Proposal) -> Decision | None:
         """The decision when this turn answers the open confirmation, or None when it does not."""
         question = self.box.confirmation
-        reply = confirm.read(evidence) if question is not None else None
+        reply = confirm.read(evidence, question.summary) if question is not None else None
         if question is None or reply is None:
             return None
         if reply is confirm.Reply.UNSURE_YES:
@@ -677,6 +702,7 @@ def _whole(turn_id: str, parts: list[Evidence]) -> Evidence:
         turn_id=turn_id,
         span=parts[0].span.cover(last.span),
         words=tuple(word for part in parts for word in part.words),
+        heard=tuple(word for part in parts for word in part.as_heard),
         turn_starts=tuple(accumulate(len(part.words) for part in parts))[:-1],
         damage=damage,
         source_gap=any(part.source_gap for part in parts),

@@ -1,15 +1,17 @@
 """Makes the bundled demo recording: one scene in a living room, with its ground truth.
 
-``python -m bench.build_demo --kokoro MODEL.onnx --voices FOLDER``
+``python -m bench.build_demo``; it needs the ``tts`` extra and ``voicegate models pull kokoro-82m kokoro-voices``.
 
-A wearer with a microphone 0.2 m from her mouth tells of her day, gives a command, asks a question, talks to herself
-and gives a command whose amount is drowned by a burst of noise. In between a bystander, 3 m away in the same room,
-speaks her command. Both are synthetic voices (Kokoro-82M, Apache-2.0), placed in the room by image sources with a
-diffuse tail; room tone lies under everything. Levels are as the microphone would hear them: the bystander is fainter
-because he is farther away.
+A wearer with a microphone 0.2 m from her mouth tells of her day, gives a command and talks to herself. A command whose
+amount is drowned by a burst of noise is asked about, completed, confirmed and executed; a ride is called off in time; a
+meeting is corrected in one breath; a question is answered. A bystander, 3 m away in the same room, tries to cancel the
+command, repeats it as his own, and says "yes" in her place. Both are synthetic voices (Kokoro-82M, Apache-2.0), placed
+in the room by image sources with a diffuse tail; room tone lies under everything. Levels are as the microphone would
+hear them: the bystander is fainter because he is farther away.
 
 The same inputs give the same samples. Word times come from the voice model's own phoneme durations, moved to the
-scene's time; the room simulation keeps alignment.
+scene's time; the room simulation keeps alignment. What is decided about the recording is decided by the models when it
+is replayed; the actions in the ground truth are what would be right.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gate.span import SAMPLE_RATE_HZ
+from models.store import Store
 from models.training import rooms, sounds
 
 FloatArray = npt.NDArray[np.float64]
@@ -56,7 +59,7 @@ class Line:
     Attributes:
         speaker: "A" the wearer, "B" the bystander.
         text: what is said.
-        role: what it is in the scene (context, trigger, self, bystander).
+        role: what it is in the scene (context, trigger, self, repair, confirmation, undo, bystander).
         action: the right action.
         tool: the right tool, when the action is a tool.
         target_tool: the tool that the words name, also when they must not call it.
@@ -74,10 +77,12 @@ class Line:
     masked: tuple[str, ...] = ()
 
 
+YES = "Yes, go ahead with it."
 SCRIPT = (
     Line("A", "Okay, I finally got off the train, it was so crowded today.", "context", "mute", 0.0),
     Line("A", COMMAND, "trigger", "tool", 1.5, tool="send_message", target_tool="send_message"),
-    Line("B", COMMAND, "bystander", "mute", 1.6, target_tool="send_message"),
+    Line("B", "No, actually, please just cancel that.", "bystander", "mute", 1.4),
+    Line("B", COMMAND, "bystander", "mute", 2.2, target_tool="send_message"),
     Line("A", "Maybe I should call a taxi. No, I will walk, it's not far.", "self", "mute", 1.7),
     Line(
         "A",
@@ -88,7 +93,21 @@ SCRIPT = (
         target_tool="transfer_money",
         masked=("two", "hundred"),
     ),
-    Line("A", "What is the capital of France?", "trigger", "answer", 1.8),
+    Line("A", "Sixty dollars to Ben.", "repair", "pardon", 2.2, target_tool="transfer_money"),
+    Line("B", YES, "bystander", "mute", 2.0, target_tool="transfer_money"),
+    Line("A", YES, "confirmation", "tool", 1.5, tool="transfer_money", target_tool="transfer_money"),
+    Line(
+        "A",
+        "Schedule lunch with Eva at six, no, at seven.",
+        "trigger",
+        "tool",
+        4.0,
+        tool="schedule_event",
+        target_tool="schedule_event",
+    ),
+    Line("A", "Book a ride to the station.", "trigger", "tool", 2.5, tool="book_ride", target_tool="book_ride"),
+    Line("A", "No, cancel that.", "undo", "answer", 1.4, target_tool="book_ride"),
+    Line("A", "What is the capital of France?", "trigger", "answer", 2.5),
 )
 
 
@@ -255,11 +274,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     import soundfile
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--kokoro", type=Path, required=True, help="Kokoro-82M as ONNX")
-    parser.add_argument("--voices", type=Path, required=True, help="folder of voice files NAME.bin")
+    parser.add_argument("--kokoro", type=Path, help="Kokoro-82M as ONNX (default: from the model store)")
+    parser.add_argument("--voices", type=Path, help="folder of voice files NAME.bin (default: from the model store)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "demo")
     args = parser.parse_args(argv)
-    scene, truth = build(Voices(args.kokoro, args.voices, (WEARER, BYSTANDER)))
+    store = Store()
+    kokoro = args.kokoro or store.path("kokoro-82m") / "kokoro.onnx"
+    scene, truth = build(Voices(kokoro, args.voices or store.path("kokoro-voices"), (WEARER, BYSTANDER)))
     args.out.mkdir(parents=True, exist_ok=True)
     peak = float(np.abs(scene).max())
     if peak >= 1.0:

@@ -15,6 +15,7 @@ from gate.actions import ActionKind
 from gate.catalogue import Risk, ToolCall
 from gate.decision import Decision
 from gate.evidence import DistanceVerdict, Evidence, Modality, SpeakerVerdict, Word
+from gate.grounding import normal_form
 from gate.reasons import Reason
 from gate.replies import bare, is_from_owner, is_refusal
 from gate.span import SAMPLE_RATE_HZ
@@ -22,12 +23,14 @@ from gate.span import SAMPLE_RATE_HZ
 _YES = frozenset(
     tuple(phrase.split())
     for phrase in (
-        "yes", "yeah", "yep", "yup", "yes yes", "sure", "correct", "right", "thats right", "confirm", "confirmed",
-        "go ahead", "do", "yes do", "yes go ahead", "absolutely", "exactly", "of course", "affirmative", "yes confirm",
-        "yes correct", "yes sure", "yes thats right",
+        "yes", "yeah", "yep", "yup", "sure", "correct", "right", "thats right", "confirm", "confirmed", "go ahead",
+        "go ahead with", "go ahead and do", "do", "absolutely", "exactly", "of course", "affirmative",
     )
 )  # fmt: skip
-"""Whole answers that confirm, without small words ("do" is "do it", "please do")."""
+"""Phrases that confirm, without small words ("do" is "do it", "please do"). One or more of them make a whole answer."""
+_LONGEST_YES = max(map(len, _YES))
+_BETWEEN = frozenset({"to", "the", "a", "an", "my"})
+"""What may stand between the words of the question when it is repeated."""
 
 
 class Reply(StrEnum):
@@ -63,6 +66,7 @@ class OpenQuestion:
 
     Attributes:
         call: exactly what a "yes" executes.
+        summary: the call as a sentence, as it was asked about.
         evidence: the evidence that would have licensed it at once.
         expires_sample: the stream position from which it is void.
     """
@@ -70,6 +74,7 @@ class OpenQuestion:
     call: ToolCall
     evidence: Evidence
     expires_sample: int
+    summary: str = ""
 
 
 def ask(
@@ -95,7 +100,7 @@ def ask(
     assert decision.call is not None, "a Tool decision names its call"
     text = f"{summary[:1].upper()}{summary[1:].rstrip('.')}, yes?"
     asked = replace(decision, action=ActionKind.PARDON, reason=Reason.CONFIRM, text=text, grant=None)
-    return asked, OpenQuestion(decision.call, decision.evidence, now_sample + settings.life_samples)
+    return asked, OpenQuestion(decision.call, decision.evidence, now_sample + settings.life_samples, summary)
 
 
 def expire(question: OpenQuestion | None, now_sample: int) -> OpenQuestion | None:
@@ -103,14 +108,16 @@ def expire(question: OpenQuestion | None, now_sample: int) -> OpenQuestion | Non
     return question if question is not None and now_sample < question.expires_sample else None
 
 
-def read(evidence: Evidence) -> Reply | None:
+def read(evidence: Evidence, summary: str = "") -> Reply | None:
     """What a turn answers to the open question.
 
     A "yes" executes, so it needs the owner's voice for certain. A "no" prevents, so doubt about the voice does not stop
-    it; another person's voice does.
+    it; another person's voice does. A "yes" may repeat the question's own words ("yes, send Ben sixty dollars"); with
+    any other word or number it is something else.
 
     Args:
         evidence: the turn.
+        summary: what was asked about, as a sentence.
 
     Returns:
         The reply, or None when the turn is somebody else's, far away or the gate's own voice, and so answers nothing.
@@ -121,12 +128,12 @@ def read(evidence: Evidence) -> Reply | None:
             return None
         if is_refusal(evidence.words):
             return Reply.NO
-        return Reply.UNSURE_YES if _is_yes(evidence.words) else None
+        return Reply.UNSURE_YES if _is_yes(evidence.words, summary) else None
     if is_refusal(evidence.words):
         return Reply.NO
     if evidence.overlapped or evidence.source_gap:
         return None
-    return Reply.YES if _is_yes(evidence.words) else Reply.OTHER
+    return Reply.YES if _is_yes(evidence.words, summary) else Reply.OTHER
 
 
 def confirmed(question: OpenQuestion, answer: Evidence) -> Evidence:
@@ -144,5 +151,18 @@ def confirmed(question: OpenQuestion, answer: Evidence) -> Evidence:
     )
 
 
-def _is_yes(words: Sequence[Word]) -> bool:
-    return bare(words) in _YES
+def _is_yes(words: Sequence[Word], summary: str) -> bool:
+    if not words:
+        return False
+    # As one text, so that a number of several words is one number.
+    said = bare((replace(words[0], text=" ".join(word.text for word in words)),))
+    start = 0
+    while (length := _yes_at(said, start)) > 0:
+        start += length
+    return start > 0 and set(said[start:]) <= _BETWEEN.union(normal_form(summary) if summary else ())
+
+
+def _yes_at(said: Sequence[str], start: int) -> int:
+    """How many words from ``start`` confirm; the longest phrase counts."""
+    lengths = range(min(_LONGEST_YES, len(said) - start), 0, -1)
+    return next((length for length in lengths if tuple(said[start : start + length]) in _YES), 0)

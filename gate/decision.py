@@ -23,7 +23,7 @@ from gate.actions import (
 from gate.catalogue import CallFault, Catalogue, ParamFacts, ParamKind, Risk, ToolCall, ToolFacts
 from gate.evidence import DamageStretch, DistanceVerdict, Evidence, Modality, SpeakerVerdict, Word
 from gate.grants import Grant, _mint
-from gate.grounding import ground_choice, ground_number, ground_text
+from gate.grounding import ground_choice, ground_number, ground_text, names_choice
 from gate.phrasing import is_question_about_state
 from gate.reasons import Reason
 from gate.thresholds import RiskThresholds, Thresholds
@@ -267,8 +267,8 @@ class _Case:
                 named = _first_found(ground_choice(value, words) for words in turns)
                 if named is not None:
                     return named
-                others = [choice for choice in facts.choices if choice != value]
-                contradicted = any(ground_choice(other, words) is not None for other in others for words in turns)
+                # Named but doubtful, or another named in its place: then it was not said in other words.
+                contradicted = any(names_choice(choice, words) for choice in facts.choices for words in turns)
                 return None if contradicted else ()
         return None
 
@@ -321,9 +321,25 @@ def decide(
         case AnswerAction():
             return Decision(ActionKind.ANSWER, Reason.ADDRESSED_QUESTION, evidence, proposal, text=parsed.text)
         case PardonAction():
-            return case.pardon(Reason.MISHEARD, parsed.question)
+            return _pardon_as_proposed(case, parsed)
         case ToolAction(call):
             return _decide_tool(case, call)
+
+
+def _pardon_as_proposed(case: _Case, action: PardonAction) -> Decision:
+    """The policy's question. The one that asks for a parameter of a tool binds to that call: its answer can fill it."""
+    asked = " ".join(action.question.split()).casefold()
+    gaps = [
+        (tool, param)
+        for tool in case.catalogue.all()
+        for param in tool.params
+        if " ".join(param.ask.split()).casefold() == asked
+    ]
+    if len(gaps) != 1:
+        return case.pardon(Reason.MISHEARD, action.question)
+    tool, param = gaps[0]
+    reason = Reason.ARGUMENT_MASKED if case.evidence.damage else Reason.ARGUMENT_MISSING
+    return case.pardon(reason, action.question, "", ToolCall(tool.name, {}), param.name)
 
 
 def _after_failure(case: _Case, failure: Reason) -> Decision:

@@ -128,7 +128,7 @@ class Evidence:
         turn_id: the turn's id, unique in the session.
         span: the turn's samples.
         modality: audio, or text typed by the operator.
-        words: recognised words in order; empty when none came through.
+        words: recognised words as they read after self-corrections; empty when none came through.
         speaker: whose voice the *command span* holds.
         proximity: how near it was.
         damage: damaged stretches, or None when damage could not be measured.
@@ -136,6 +136,8 @@ class Evidence:
         own_voice: True when the span is, or overlaps, the gate's own playback.
         source_gap: True when the source lost samples inside the span.
         turn_starts: in evidence that a repair has joined from several turns, the index of each later turn's first word.
+        heard: the words as they were heard, with those that were taken back (``gate.correction``); None when the same.
+        corrections: the samples of each correction, from its editing term to the end of its repair.
     """
 
     turn_id: str
@@ -149,6 +151,13 @@ class Evidence:
     own_voice: bool = False
     source_gap: bool = False
     turn_starts: tuple[int, ...] = ()
+    heard: tuple[Word, ...] | None = None
+    corrections: tuple[Span, ...] = ()
+
+    @property
+    def as_heard(self) -> tuple[Word, ...]:
+        """The words as they were heard, in order."""
+        return self.words if self.heard is None else self.heard
 
     @property
     def words_by_turn(self) -> tuple[tuple[Word, ...], ...]:
@@ -159,5 +168,5 @@ class Evidence:
 
     @property
     def transcript(self) -> str:
-        """The words, joined by single spaces."""
-        return " ".join(word.text for word in self.words)
+        """The words as they were heard, joined by single spaces."""
+        return " ".join(word.text for word in self.as_heard)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from gate.correction import rests_on_doubt
 from gate.evidence import Word
+from gate.self_repairs import self_repairs
 from gate.spoken import FILLERS, SpokenToken, tokens
 
 _ARTICLES = frozenset({"a", "an"})
@@ -44,13 +46,14 @@ def ground_text(value: str, words: Sequence[Word]) -> tuple[Word, ...] | None:
     Returns:
         The shortest, then latest, run of words that says the value, with nothing between its tokens but fillers,
         articles and repetitions; None when there is no such run. A run that cuts a number or leaves out the "not"
-        before it does not count: it would say something else. The latest wins because a speaker who corrects herself
-        means the last version.
+        before it does not count: it would say something else. Neither does one that was taken back, or may have been
+        ("Maria, sorry, Anna"). The latest wins because a speaker who corrects herself means the last version.
     """
     wanted = normal_form(value)
     if not wanted or _MASK in value:
         return None
     heard = tokens([word.text for word in words])
+    repairs = self_repairs(words)
     best: tuple[int, int] | None = None
     for start in range(len(heard)):
         end = _match_from(heard, start, wanted)
@@ -61,6 +64,8 @@ def ground_text(value: str, words: Sequence[Word]) -> tuple[Word, ...] | None:
             min(token.first for token in heard[start : end + 1]),
             max(token.last for token in heard[start : end + 1]),
         )
+        if rests_on_doubt(repairs, *run):
+            continue
         if best is None or run[1] - run[0] <= best[1] - best[0]:
             best = run
     if best is None:
@@ -100,12 +105,32 @@ def ground_choice(value: str, words: Sequence[Word]) -> tuple[Word, ...] | None:
 
     Returns:
         The words; "turn" and "off" may stand up to four words apart when the last of them ends a clause. None when the
-        choice was not named, which does not prove that it was invented: a person may say it in other words.
+        choice was not named, which does not prove that it was invented: a person may say it in other words. None also
+        when it was named and taken back, or may have been (see ``names_choice``).
     """
     spelled = value.replace("_", " ")
     run = ground_text(spelled, words)
     if run is not None:
         return run
+    repairs = self_repairs(words)
+    for found in _scattered(spelled, words):
+        if not any(rests_on_doubt(repairs, index, index) for index in found):
+            return tuple(words[index] for index in found)
+    return None
+
+
+def names_choice(value: str, words: Sequence[Word]) -> bool:
+    """Whether a choice was named at all, also where it was or may have been taken back."""
+    spelled = value.replace("_", " ")
+    wanted, heard = normal_form(spelled), tokens([word.text for word in words])
+    whole = any(
+        _match_from(heard, start, wanted) is not None and not _negated(heard, start) for start in range(len(heard))
+    )
+    return bool(wanted) and (whole or next(_scattered(spelled, words), None) is not None)
+
+
+def _scattered(spelled: str, words: Sequence[Word]) -> Iterator[tuple[int, ...]]:
+    """Indices of the words that name a choice with others between them, the latest first."""
     wanted = normal_form(spelled)
     heard = tokens([word.text for word in words])
     for start in range(len(heard) - 1, -1, -1):
@@ -119,8 +144,7 @@ def ground_choice(value: str, words: Sequence[Word]) -> tuple[Word, ...] | None:
                 break
             found.append(at)
         if len(found) == len(wanted) and _ends_clause(heard, found[-1], words):
-            return tuple(word for index in found for word in words[heard[index].first : heard[index].last + 1])
-    return None
+            yield tuple(word for index in found for word in range(heard[index].first, heard[index].last + 1))
 
 
 def _ends_clause(heard: Sequence[SpokenToken], index: int, words: Sequence[Word]) -> bool:
@@ -139,14 +163,16 @@ def ground_number(value: float, words: Sequence[Word]) -> tuple[Word, ...] | Non
 
     Returns:
         The words of the latest number with that value. For 1, without such a number, every "a" and "an" that can mean
-        one. None when the number was not said, was only part of a larger one, can be read in two ways, was negated, or
-        was taken back ("sixty, no, seventy").
+        one. None when the number was not said, was only part of a larger one, can be read in two ways, was negated, was
+        taken back ("sixty, no, seventy"), or may or may not have taken another back ("sixty no seventy").
     """
     heard = tokens([word.text for word in words])
+    repairs = self_repairs(words)
     for index in range(len(heard) - 1, -1, -1):
         token = heard[index]
         if token.value is not None and float(token.value) == value and not _negated(heard, index):
-            return None if _taken_back(heard, index) else tuple(words[token.first : token.last + 1])
+            doubtful = _taken_back(heard, index) or rests_on_doubt(repairs, token.first, token.last)
+            return None if doubtful else tuple(words[token.first : token.last + 1])
     if value == 1:
         ones = [token.first for index, token in enumerate(heard) if _means_one(heard, index)]
         return tuple(words[index] for index in ones) or None

@@ -23,16 +23,28 @@ from gate.actions import ActionKind, Parsed, ToolAction
 from gate.catalogue import Catalogue, JsonScalar, ParamFacts, ParamKind, ToolCall
 from gate.decision import Decision
 from gate.evidence import Evidence, Word
-from gate.grounding import ground_choice, last_number
+from gate.grounding import ground_choice, last_number, normal_form
 from gate.reasons import Reason
 from gate.replies import bare, is_from_owner, is_refusal
 from gate.span import SAMPLE_RATE_HZ
+from gate.spoken import FILLERS
 
 _NO_VALUES = frozenset(
     (word,)
     for word in ("yes", "yeah", "yep", "sure", "right", "what", "who", "huh", "pardon", "sorry", "wait", "hello")
 )
 """Whole answers that neither give a value nor refuse one."""
+_FRAME = FILLERS | {"to", "for", "with", "at", "it", "its", "is", "thats", "that", "said", "mean", "meant"}
+"""What may stand before a name in an answer to "who?", "where?", "when?" and "which?", with the question's words."""
+_IN_CLAUSES = frozenset(
+    {
+        "i", "im", "ive", "id", "you", "youre", "we", "were", "he", "hes", "she", "shes", "they", "theyre", "is", "are",
+        "was", "am", "has", "have", "had", "do", "does", "did", "will", "would", "can", "could", "should", "not",
+        "dont", "isnt", "never", "because", "if", "that",
+    }
+)  # fmt: skip
+"""Names of people, places and times hold none of these."""
+_POLITE = frozenset({"please", "thanks", "thank", "you"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +132,24 @@ def after_decision(
             # Asked of somebody who may not be the owner: that must not take her open call away.
             return RepairState(state.pending, state.in_row + 1), decision
         pending = Pending(decision.call, decision.missing_param, decision.evidence, expires_sample)
+        if state.pending is not None and _asks_again(state.pending, decision):
+            # "Sixty" was missed once more: what was heard of the command before is still known.
+            pending = replace(state.pending, expires_sample=expires_sample)
         return RepairState(pending, state.in_row + 1), decision
     if decision.action is ActionKind.MUTE:
         return state, decision
     return RepairState(), decision
+
+
+def _asks_again(pending: Pending, decision: Decision) -> bool:
+    """Whether a "Pardon?" only names the gap that is open already, and knows nothing else of the call."""
+    call = decision.call
+    return (
+        pending.call is not None
+        and call is not None
+        and not call.params
+        and (call.name, decision.missing_param) == (pending.call.name, pending.missing_param)
+    )
 
 
 def call_off(state: RepairState, evidence: Evidence) -> RepairState:
@@ -183,15 +209,23 @@ def merge(
 def _joined(asked: Evidence, answer: Evidence) -> Evidence:
     damage = None if asked.damage is None or answer.damage is None else (*asked.damage, *answer.damage)
     starts = (*asked.turn_starts, len(asked.words))
-    return replace(answer, words=(*asked.words, *answer.words), damage=damage, turn_starts=starts)
+    return replace(
+        answer,
+        words=(*asked.words, *answer.words),
+        heard=(*asked.as_heard, *answer.as_heard),
+        damage=damage,
+        turn_starts=starts,
+    )
 
 
 def fill_value(facts: ParamFacts, words: Sequence[Word], max_words: int) -> JsonScalar:
     """The value that a fragment gives to a parameter, or None.
 
-    Text takes the whole fragment; a number must be the only one, or the last after corrections; a choice must be named.
-    A boolean is never filled from a fragment: "yes" says too little about what was asked. A question, and a fragment
-    that says nothing ("never mind", "what", "yes"), is no value.
+    Text asked for with "what" is dictated, and takes the whole fragment. Any other text names somebody, a place or a
+    time: what only frames it is left out ("to Ben, please"), and a clause of its own ("I got off the train") is no
+    name. A number must be the only one, or the last after corrections; a choice must be named. A boolean is never
+    filled from a fragment: "yes" says too little about what was asked. A question, and a fragment that says nothing
+    ("never mind", "what", "yes"), is no value.
     """
     if not words or len(words) > max_words or words[-1].text.rstrip("\"')").endswith("?"):
         return None
@@ -199,8 +233,9 @@ def fill_value(facts: ParamFacts, words: Sequence[Word], max_words: int) -> Json
     if not said or is_refusal(words) or said in _NO_VALUES:
         return None
     if facts.kind is ParamKind.TEXT:
-        text = " ".join(word.text for word in words).strip(" .,;:!?")
-        return text or None
+        dictated = normal_form(facts.ask)[:1] == ("what",)
+        value = words if dictated else _named(facts.ask, words)
+        return " ".join(word.text for word in value).strip(" .,;:!?") or None
     if facts.kind is ParamKind.CHOICE:
         named = [choice for choice in facts.choices if ground_choice(choice, words) is not None]
         return named[0] if len(named) == 1 else None
@@ -209,3 +244,23 @@ def fill_value(facts: ParamFacts, words: Sequence[Word], max_words: int) -> Json
         if number is not None:
             return int(number) if number.is_integer() else number
     return None
+
+
+def _named(question: str, words: Sequence[Word]) -> Sequence[Word]:
+    """The words of an answer that are the name asked for; none when the answer is a clause of its own."""
+    said = [normal_form(word.text) for word in words]
+    frame = _FRAME.union(normal_form(question)) - {"i"}
+    start, end = 0, len(words)
+    while start < end and (set(said[start]) <= frame or _reports(said, start)):
+        start += 1
+    while end > start and set(said[end - 1]) <= _POLITE:
+        end -= 1
+    if start == end:
+        return words
+    clause = any(text in _IN_CLAUSES for part in said[start:end] for text in part)
+    return () if clause else words[start:end]
+
+
+def _reports(said: Sequence[tuple[str, ...]], at: int) -> bool:
+    """ "I said Ben"."""
+    return said[at] == ("i",) and at + 1 < len(said) and said[at + 1] in (("said",), ("mean",), ("meant",))

@@ -112,7 +112,7 @@ async def test_typed_commands_are_not_asked_about():
     assert outcome.actions == ["tool"]
 
 
-@pytest.mark.parametrize("pace", [Pace.CHARGED, Pace.FREE, Pace.WALL])
+@pytest.mark.parametrize("pace", [Pace.CHARGED, Pace.FREE, pytest.param(Pace.WALL, marks=pytest.mark.slow)])
 async def test_cancel_that_within_the_grace_time_undoes_the_call(pace: Pace):
     outcome = await say(TEXT, NO, grace_s=GRACE, gap_s=0.9, pace=pace)
     assert outcome.actions == ["tool", "answer"]

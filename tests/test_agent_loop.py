@@ -42,6 +42,7 @@ REPLIES = {
     f"{MASK_MARK} {MONEY.text}": TRANSFER,
 }
 CATALOGUE = ToolCatalogue.builtin()
+PACES = [pytest.param(Pace.WALL, marks=pytest.mark.slow), Pace.CHARGED, Pace.FREE]
 
 
 def script(*voices: Voice, gap_s: float = 1.0) -> list[object]:
@@ -98,7 +99,7 @@ async def test_addressed_question_is_answered_for_the_owner_only():
     assert outcome.actions == ["mute", "mute"]
 
 
-@pytest.mark.parametrize("pace", [Pace.WALL, Pace.CHARGED, Pace.FREE])
+@pytest.mark.parametrize("pace", PACES)
 async def test_every_pace_gives_the_same_decisions(pace: Pace):
     outcome = await run(CHAT, COMMAND, BYSTANDER, pace=pace, gap_s=0.8)
     assert outcome.actions == ["mute", "tool", "mute"]
@@ -320,9 +321,9 @@ async def test_ctrl_c_during_a_hung_model_ends_quickly_and_flushes_the_last_even
     assert not any(isinstance(event, events.Decided) for event in collected)
 
 
-async def test_no_task_outlives_a_session():
+@pytest.mark.parametrize("pace", PACES)
+async def test_no_task_outlives_a_session(pace: Pace):
     before = asyncio.all_tasks()
-    for pace in Pace:
-        await run(CHAT, COMMAND, pace=pace, gap_s=0.7)
-        gc.collect()
+    await run(CHAT, COMMAND, pace=pace, gap_s=0.7)
+    gc.collect()
     assert asyncio.all_tasks() == before

@@ -44,10 +44,12 @@ async def failure(settings: MqttSettings) -> BrokerError:
     error = caught.value
     caught.value.__traceback__ = caught.value.__context__ = caught.value.__cause__ = None
     del caught
-    await asyncio.sleep(0.02)
-    gc.collect()
-    assert len(asyncio.all_tasks()) == tasks, "a task outlives the attempt"
-    assert open_files() <= files, "a socket outlives the attempt"
+
+    def nothing_is_left() -> bool:
+        gc.collect()
+        return len(asyncio.all_tasks()) == tasks and open_files() <= files
+
+    await until(nothing_is_left)
     assert PASSWORD not in str(error)
     return error
 

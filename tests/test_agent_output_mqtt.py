@@ -110,7 +110,7 @@ async def test_events_of_an_outage_come_later_once_each_with_the_same_id_and_mar
         await settle()
         for seq in range(3):
             r.sink.emit(executed(seq))
-        await r.pass_s(300.0)
+        await r.pass_s(300.0, 2.0)
         assert r.broker.events() == []
         r.broker.down = None
         await r.pass_s(LAST_RETRY_S)
@@ -172,13 +172,13 @@ async def test_retries_double_up_to_a_minute_the_same_on_each_run_and_start_anew
 
 async def test_an_outage_of_hours_is_one_line_not_thousands():
     async with rig(UNREACHABLE) as r:
-        await r.pass_s(3600.0, 5.0)
+        await r.pass_s(3600.0, 10.0)
         assert r.codes == ["unreachable"]
         r.broker.down = BrokerError(Trouble.REFUSED, "the broker refuses us")
-        await r.pass_s(600.0, 5.0)
+        await r.pass_s(600.0, 10.0)
         assert r.codes == ["unreachable", "refused"], "another reason is another line"
         r.broker.down = None
-        await r.pass_s(61.0)
+        await r.pass_s(61.0, 1.0)
         assert r.codes == ["unreachable", "refused", "connected"]
 
 
@@ -238,7 +238,7 @@ async def test_broken_text_does_not_break_the_connection():
 )
 async def test_a_broker_that_was_never_reached_keeps_tools_off_until_it_is(error: BrokerError):
     async with rig(error) as r:
-        await r.pass_s(100.0)
+        await r.pass_s(100.0, 2.0)
         assert set(r.holds.held) == {BROKER_HOLD}
         r.broker.down = None
         await r.pass_s(LAST_RETRY_S)
@@ -444,9 +444,9 @@ async def test_a_broker_that_restarts_or_a_bad_network_is_not_taken_for_another_
             r.broker.down = UNREACHABLE if between == "the broker is away" else None
             r.broker.lose(SILENT if between == "the broker is silent" else None)
             await settle()
-            await r.pass_s(LAST_RETRY_S / 2)
+            await r.pass_s(LAST_RETRY_S / 2, 2.0)
             r.broker.down = None
-            await r.pass_s(LAST_RETRY_S)
+            await r.pass_s(LAST_RETRY_S, 2.0)
         assert "taken_over" not in r.codes
         assert len(r.broker.connections) == 7
 

@@ -601,7 +601,7 @@ SETTINGS = st.builds(
 
 
 @given(settings_=SETTINGS, steps=STEPS, rest=st.integers(0, 319))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_every_sample_is_in_exactly_one_turn_or_one_discarded_span(
     settings_: TurnSettings, steps: list[Frames | Gap | Advice], rest: int
 ) -> None:

@@ -38,6 +38,9 @@ CLOCKS = {
 }  # fmt: skip
 
 
+_CLOCK_NAMES = {name for _, name in CLOCKS}
+
+
 @cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
@@ -55,9 +58,20 @@ ALL = [path for package in MAY_IMPORT for path in sources(package)]
 ids = named
 
 
-def imports(node: ast.AST) -> Iterator[tuple[str, str]]:
+@cache
+def nodes(tree_or_item: ast.AST) -> tuple[ast.AST, ...]:
+    """All nodes below one, itself included: each file is looked at by many tests."""
+    return tuple(ast.walk(tree_or_item))
+
+
+@cache
+def imports(node: ast.AST) -> tuple[tuple[str, str], ...]:
     """Each import below ``node``, wherever it stands: the module, and the name taken from it or ""."""
-    for item in ast.walk(node):
+    return tuple(_imports(node))
+
+
+def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
+    for item in nodes(node):
         if isinstance(item, ast.Import):
             for alias in item.names:
                 yield alias.name, ""
@@ -65,14 +79,23 @@ def imports(node: ast.AST) -> Iterator[tuple[str, str]]:
             assert item.level == 0, "relative imports hide which package is meant"
             for alias in item.names:
                 yield item.module or "", alias.name
-        elif isinstance(item, ast.Call) and ast.unparse(item.func) in ("import_module", "importlib.import_module"):
+        elif isinstance(item, ast.Call) and _last_name(item.func) == "import_module":
             for argument in item.args[:1]:
                 if isinstance(argument, ast.Constant):
                     yield str(argument.value), ""
 
 
-def at_import_time(module: ast.Module) -> Iterator[ast.stmt]:
+def _last_name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+@cache
+def at_import_time(module: ast.Module) -> tuple[ast.stmt, ...]:
     """The statements that run when a module is imported, without the bodies of functions and type-checking blocks."""
+    return tuple(_at_import_time(module))
+
+
+def _at_import_time(module: ast.Module) -> Iterator[ast.stmt]:
     waiting: list[ast.stmt] = list(module.body)
     while waiting:
         item = waiting.pop()
@@ -106,7 +129,7 @@ def test_the_gate_is_pure_so_a_decision_depends_on_its_arguments_alone(path: Pat
     used = {module.split(".")[0] for module, _ in imports(tree(path))}
     assert used <= GATE_IMPORTS | GATE_EXTRAS.get(named(path), set())
     called = {
-        node.func.id for node in ast.walk(tree(path)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        node.func.id for node in nodes(tree(path)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     assert not called & {"open", "input", "print", "exec", "eval", "compile", "__import__", "globals"}
 
@@ -115,13 +138,13 @@ def clock_reads(module: ast.Module) -> set[tuple[str, str]]:
     """Reads of a clock and waits, as ``(module, name)``, also through an alias or a from-import."""
     aliases = {
         alias.asname or alias.name: alias.name
-        for item in ast.walk(module)
+        for item in nodes(module)
         if isinstance(item, ast.Import)
         for alias in item.names
     }
     found = {pair for pair in imports(module) if pair in CLOCKS}
-    for item in ast.walk(module):
-        if isinstance(item, ast.Attribute):
+    for item in nodes(module):
+        if isinstance(item, ast.Attribute) and item.attr in _CLOCK_NAMES:
             owner = ast.unparse(item.value)
             found.add((aliases.get(owner, owner).rsplit(".", 1)[-1], item.attr))
     return found & CLOCKS
@@ -158,7 +181,7 @@ def test_only_the_decision_mints_grants_so_no_other_code_can_license_a_call() ->
         named(path)
         for path in ALL
         if any(name == "_mint" for _, name in imports(tree(path)))
-        or any(isinstance(node, ast.Attribute) and node.attr == "_mint" for node in ast.walk(tree(path)))
+        or any(isinstance(node, ast.Attribute) and node.attr == "_mint" for node in nodes(tree(path)))
     }
     assert minting == {"gate/decision.py"}
     sealing = {named(path) for path in ALL if re.search(r"_MINT_KEY|\b_seal\(", path.read_text(encoding="utf-8"))}
@@ -184,6 +207,7 @@ def test_every_module_and_all_that_is_public_in_it_says_what_it_is(path: Path) -
     assert bare == []
 
 
+@cache
 def module_file(module: str) -> Path | None:
     """The file of one of our modules, or None for anybody else's."""
     base = ROOT.joinpath(*module.split("."))

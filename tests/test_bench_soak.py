@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from bench.soak import CYCLE_S, Sample, Soak, mixed_audio, soak
 from gate.span import SAMPLE_RATE_HZ
 
 
+@pytest.mark.slow
 async def test_two_minutes_of_everything_leave_no_task_descriptor_or_thread_behind(tmp_path: Path) -> None:
     shown: list[Sample] = []
     result = await soak(2.5 * CYCLE_S, warm_up_s=CYCLE_S, every_s=CYCLE_S / 2, folder=tmp_path, show=shown.append)

@@ -343,7 +343,7 @@ _TEXTS = st.lists(st.one_of(_NASTY, _UNICODE, st.just(LIGHT), st.just(wrapped(LI
 
 
 @given(_CALLS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_call_is_read_back_as_it_was_written(call: ToolCall) -> None:
     parsed = parse(render(ToolAction(call)))
     assert isinstance(parsed, ToolAction)
@@ -352,7 +352,7 @@ def test_every_call_is_read_back_as_it_was_written(call: ToolCall) -> None:
 
 
 @given(_CALLS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_call_in_doubled_braces_is_the_same_call(call: ToolCall) -> None:
     text = json.dumps({"name": call.name, "params": dict(call.params)}, ensure_ascii=False)
     assert parse(wrapped(f"{{{text}}}")) == ToolAction(call)
@@ -384,7 +384,7 @@ def test_any_text_is_read_and_what_was_read_is_written_and_read_again_the_same(t
 
 
 @given(_CALLS, st.one_of(_UNICODE, _NASTY), st.one_of(_UNICODE, _NASTY))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_text_on_either_side_of_a_call_keeps_it_from_running(call: ToolCall, before: str, after: str) -> None:
     written = render(ToolAction(call))
     blank_after = after.strip() in ("", *TERMINATORS)
@@ -396,7 +396,7 @@ def test_text_on_either_side_of_a_call_keeps_it_from_running(call: ToolCall, bef
 
 
 @given(_CALLS, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_call_cut_off_anywhere_never_runs(call: ToolCall, data: st.DataObject) -> None:
     written = render(ToolAction(call))
     cut = data.draw(st.integers(min_value=0, max_value=len(written) - 1))
@@ -405,7 +405,7 @@ def test_a_call_cut_off_anywhere_never_runs(call: ToolCall, data: st.DataObject)
 
 
 @given(_CALLS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_mute_beside_any_call_is_silence(call: ToolCall) -> None:
     written = render(ToolAction(call))
     assert parse(f"{written}[Mute]") == parse(f"[Mute]{written}") == MuteAction()

@@ -415,6 +415,7 @@ _NUMBER = TRANSFER.param("amount")
 _CHOICE = LAMP.param("action")
 _CURRENCY = TRANSFER.param("currency")
 _NAME = MESSAGE.param("recipient")
+_BODY = MESSAGE.param("body")
 _FLAG = LAMP.param("fade")
 _COUNT = ParamFacts("count", ParamKind.INTEGER, True, "How many?")
 
@@ -424,6 +425,16 @@ _COUNT = ParamFacts("count", ParamKind.INTEGER, True, "How many?")
     [
         (_NAME, "Sam", "Sam"),
         (_NAME, "Sam Smith.", "Sam Smith"),
+        (_NAME, "To Sam Smith, please.", "Sam Smith"),
+        (_NAME, "I said text Sam.", "Sam"),
+        (_NAME, "It's the plumber, thanks.", "the plumber"),
+        (_NAME, "To.", "To"),
+        (_NAME, "my uncle Joe", "my uncle Joe"),
+        (_NAME, "It's not Sam.", None),
+        (_NAME, "I got off the train.", None),
+        (_NAME, "She is late again.", None),
+        (_BODY, "I got off the train.", "I got off the train"),
+        (_BODY, "To be or not to be, thanks", "To be or not to be, thanks"),
         (_NAME, "What's the weather?", None),
         (_NAME, "Sam?", None),
         (_NAME, "yes", None),

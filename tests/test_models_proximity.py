@@ -75,6 +75,7 @@ def test_loudness_never_changes_the_score_so_shouting_from_afar_is_no_way_in(
         assert scaled == pytest.approx(plain, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_same_voice_moved_away_in_a_simulated_room_scores_lower(
     ear: ProximityCnn, scene: tuple[Audio, list[dict[str, Any]]]
 ) -> None:

@@ -82,6 +82,7 @@ def cosine(ear: SpeakerEar, one: Audio, two: Audio) -> float:
     return float(np.dot(vectors[0], vectors[1]))
 
 
+@pytest.mark.slow
 def test_wearer_is_known_again_and_the_bystander_saying_the_same_is_not_her(
     ear: CampPlusEar, scene: tuple[Audio, list[dict[str, Any]]]
 ) -> None:
@@ -190,6 +191,7 @@ def test_ear_satisfies_the_protocol(ear: CampPlusEar) -> None:
     assert typed.min_samples == 6_400
 
 
+@pytest.mark.slow
 def test_live_speaker_ear_loads_neither_torch_nor_transformers(ear: CampPlusEar) -> None:
     code = (
         "import sys, numpy\n"

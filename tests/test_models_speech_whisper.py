@@ -53,6 +53,7 @@ def cut(audio: Audio, segment: dict[str, Any], margin_s: float = 0.2) -> tuple[A
     return audio[round(start_s * RATE) : round((segment["end"] + margin_s) * RATE)], start_s
 
 
+@pytest.mark.slow
 def test_near_speech_is_heard_word_for_word_and_on_time(
     ear: WhisperEar, scene: tuple[Audio, list[dict[str, Any]]]
 ) -> None:
@@ -94,6 +95,7 @@ def test_words_lie_in_order_inside_the_turn_and_states_cover_it(
     assert heard.no_speech_probability is not None
 
 
+@pytest.mark.slow
 def test_a_turn_is_heard_the_same_after_another_one(ear: WhisperEar, scene: tuple[Audio, list[dict[str, Any]]]) -> None:
     audio, segments = scene
     first, second = (cut(audio, segment)[0] for segment in segments[:2])
@@ -174,6 +176,7 @@ def test_ear_satisfies_the_protocol(ear: WhisperEar) -> None:
     assert len(typed.model.sha256) == 64
 
 
+@pytest.mark.slow
 def test_live_speech_ear_loads_neither_torch_nor_transformers(ear: WhisperEar) -> None:
     code = (
         "import sys, numpy\n"

@@ -94,6 +94,7 @@ def damage_renderer(folder: Path) -> damage.Renderer:
     return damage.Renderer(folder, Part.TRAIN, bank, seed=3, masked=1.0, scenes=damage.COMMON)
 
 
+@pytest.mark.slow
 def test_damage_labels_lie_where_the_masks_are_and_nowhere_else(damage_renderer: damage.Renderer) -> None:
     seen: set[DamageKind] = set()
     for index in range(16):
@@ -110,6 +111,7 @@ def test_damage_labels_lie_where_the_masks_are_and_nowhere_else(damage_renderer:
     assert len(seen) >= 3
 
 
+@pytest.mark.slow
 def test_digital_silence_is_silent_in_the_rendered_clip(damage_renderer: damage.Renderer) -> None:
     found = 0
     for index in range(60):
@@ -126,6 +128,7 @@ def test_digital_silence_is_silent_in_the_rendered_clip(damage_renderer: damage.
     assert found
 
 
+@pytest.mark.slow
 def test_a_short_clip_holds_a_little_speech_alone(folder: Path) -> None:
     room = rooms.Room.with_rt60((4.0, 3.5, 2.5), 0.4, np.random.default_rng(0))
     bank = rooms.impulse_responses(room, (1.0, 1.0, 1.5), [(3.0, 2.5, 1.0)], 0)
@@ -137,6 +140,7 @@ def test_a_short_clip_holds_a_little_speech_alone(folder: Path) -> None:
     assert np.median(shares) < 0.45
 
 
+@pytest.mark.slow
 def test_the_same_seed_renders_the_same_clips(folder: Path, damage_renderer: damage.Renderer) -> None:
     first, again = damage_renderer.clip(5), damage_renderer.clip(5)
     assert np.array_equal(first.bands_db, again.bands_db)
@@ -147,6 +151,7 @@ def test_the_same_seed_renders_the_same_clips(folder: Path, damage_renderer: dam
         assert np.array_equal(one.clip(index).bands_db, two.clip(index).bands_db)
 
 
+@pytest.mark.slow
 def test_a_clip_with_two_talkers_carries_both_labels_on_their_own_sides(folder: Path) -> None:
     bank = proximity.room_bank(1, 4, rooms.Method.HYBRID)
     renderer = proximity.Renderer(folder, proximity.Recipe(Part.TRAIN, 1, measured=0.0, switches=1.0), bank, 9)

@@ -292,6 +292,7 @@ async def test_a_busy_model_does_not_hold_up_the_loop_so_the_microphone_is_never
     assert len(gaps) > 20, "the loop ran on while the model computed"
 
 
+@pytest.mark.slow
 async def test_collected_garbage_takes_no_running_call_with_it(folder: Path) -> None:
     async def slowly(tool: object) -> None:
         for _ in range(5):
@@ -331,6 +332,7 @@ def test_ctrl_c_while_a_model_computes_ends_at_once_with_every_event(tmp_path: P
     assert "Traceback" not in seen.said
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_tool_runs_leaves_its_outcome_unknown_and_not_in_progress(tmp_path: Path) -> None:
     seen = interrupt(tmp_path, tool="hang")
     assert (seen.exit_code, seen.last_event, seen.numbered) == (130, "session_ended", True)
@@ -374,6 +376,7 @@ def _hold(kills: Kills) -> None:
     assert kills.effects >= kills.done
 
 
+@pytest.mark.slow
 def test_killed_while_it_executes_no_call_runs_twice_and_none_is_lost(tmp_path: Path) -> None:
     _hold(kill_at_random_instants(tmp_path, kills=8, seed=1))
 

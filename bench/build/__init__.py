@@ -1,0 +1,1 @@
+"""Builds the benchmark's own corpora: what is said, and from it the recordings."""

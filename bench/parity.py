@@ -1,0 +1,127 @@
+"""``voicegate bench parity``: do the charged clock's figures hold in real time?
+
+Plays the same trials on the charged clock and on the wall clock, one after the other on the same machine, and compares
+every decision and the medians of the time from the detected end of speech to the decision. Real time takes as long as
+the audio is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agent.clock import Pace
+from bench.provenance import write_json
+from bench.rates import rounded
+from bench.results import DecisionRecord, TrialResult
+from bench.run import MakeCluster, RunOptions, cluster_of, run, select
+from bench.runlog import RUN_LOG, read_log
+from bench.stats import quantile
+from bench.trials import Trial, load_manifest
+
+PARITY = "parity.json"
+TOLERANCE_S = 0.1
+PACES = (Pace.CHARGED, Pace.WALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """How two clocks compare.
+
+    Attributes:
+        trials: how many were played on both.
+        differing: what differs, by the trial's id: its decisions on either clock.
+        median_s: the median latency on each clock, by its name; None without a decision.
+        tolerance_s: how far the medians may lie apart.
+    """
+
+    trials: int
+    differing: dict[str, dict[str, list[str]]]
+    median_s: dict[str, float | None]
+    tolerance_s: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether all decisions are the same, and the medians are near enough."""
+        medians = [self.median_s[pace.value] for pace in PACES]
+        near = all(m is None for m in medians) or (
+            medians[0] is not None and medians[1] is not None and abs(medians[0] - medians[1]) <= self.tolerance_s
+        )
+        return not self.differing and near
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is written."""
+        return {
+            "trials": self.trials,
+            "differing": self.differing,
+            "median_latency_s": self.median_s,
+            "tolerance_s": self.tolerance_s,
+            "holds": self.holds,
+        }
+
+
+def spread(trials: Sequence[Trial], limit: int) -> list[Trial]:
+    """At most ``limit`` trials with audio, evenly over the manifest, so that every family has a part in it."""
+    spoken = [trial for trial in trials if trial.audio is not None]
+    count = min(limit, len(spoken))
+    return [spoken[index * len(spoken) // count] for index in range(count)]
+
+
+def parity(
+    options: RunOptions, limit: int, tolerance_s: float = TOLERANCE_S, make_cluster: MakeCluster = cluster_of
+) -> Parity:
+    """Play trials on both clocks.
+
+    Args:
+        options: what is asked for; one folder for each clock is made in ``out``.
+        limit: how many trials at most.
+        tolerance_s: how far the medians may lie apart.
+        make_cluster: makes the workers.
+
+    Raises:
+        Exception: as ``bench.run.run``.
+    """
+    trials = select(load_manifest(options.manifest), options.split, options.ids, None)
+    ids = tuple(trial.id for trial in spread(trials, limit))
+    results = {
+        pace.value: _results(
+            run(replace(options, pace=pace, ids=ids, limit=None, out=options.out / pace.value), make_cluster).out
+        )
+        for pace in PACES
+    }
+    found = compared(results, tolerance_s)
+    write_json(options.out / PARITY, found.as_json())
+    return found
+
+
+def compared(results: Mapping[str, Mapping[str, TrialResult]], tolerance_s: float) -> Parity:
+    """Compare what came of the same trials on the two clocks, given by the clock's name and the trial's id."""
+    charged, wall = (results[pace.value] for pace in PACES)
+    differing = {
+        name: {"charged": _told(charged[name]), "wall": _told(wall[name])}
+        for name in charged
+        if _told(charged[name]) != _told(wall[name])
+    }
+    median_s: dict[str, float | None] = {}
+    for pace in PACES:
+        latencies = [d.timing.latency_s for result in results[pace.value].values() for d in result.decisions]
+        median = quantile(latencies, 0.5)
+        median_s[pace.value] = None if median is None else rounded(median)
+    return Parity(len(charged), differing, median_s, tolerance_s)
+
+
+def _results(folder: Path) -> dict[str, TrialResult]:
+    return {result.id: result for result in read_log(folder / RUN_LOG)}
+
+
+def _told(result: TrialResult) -> list[str]:
+    """A trial's status and decisions, without its times and without what rounding may change."""
+    return [result.status, *(_decision(decision) for decision in result.decisions)]
+
+
+def _decision(decision: DecisionRecord) -> str:
+    call = f" {decision.tool} {decision.params}" if decision.tool else ""
+    said = f" {decision.answer!r}" if decision.answer else ""
+    return f"{decision.turn} {decision.action} {decision.reason}{call}{said}"

@@ -1,0 +1,44 @@
+"""The charged clock against real time: decisions must be the same, and the figures near."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bench.parity import PARITY, Parity, compared, parity, spread
+from bench.results import TrialResult
+from bench.trials import load_manifest
+from tests.bench_harness import decision, here, options, small_corpus
+
+
+def test_the_same_trials_decide_the_same_in_real_time(tmp_path: Path):
+    found = parity(options(small_corpus(tmp_path), tmp_path / "out"), limit=2, tolerance_s=1.0, make_cluster=here)
+    assert found.trials == 2
+    assert found.differing == {}
+    assert found.holds, found.median_s
+    assert json.loads((tmp_path / "out" / PARITY).read_text())["holds"] is True
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"charged", "wall", PARITY}
+
+
+def results(action: str, at_s: float) -> dict[str, TrialResult]:
+    made = decision(action, "make_call" if action == "tool" else None, at_s=at_s)
+    return {"a": TrialResult(id="a", status="ok", decisions=(made,))}
+
+
+def test_another_decision_or_a_distant_median_does_not_hold():
+    same = compared({"charged": results("mute", 2.8), "wall": results("mute", 2.85)}, 0.1)
+    assert same.holds
+    assert same.median_s == {"charged": 0.8, "wall": 0.85}
+    slow = compared({"charged": results("mute", 2.8), "wall": results("mute", 3.0)}, 0.1)
+    assert not slow.holds
+    other = compared({"charged": results("mute", 2.8), "wall": results("tool", 2.8)}, 0.1)
+    assert not other.holds
+    assert list(other.differing) == ["a"]
+    assert "make_call" in other.differing["a"]["wall"][1]
+    assert not Parity(1, {}, {"charged": 0.5, "wall": None}, 0.1).holds
+
+
+def test_trials_are_taken_evenly_from_all_of_the_manifest(tmp_path: Path):
+    trials = load_manifest(small_corpus(tmp_path))
+    assert [trial.id for trial in spread(trials, 2)] == ["same", "chat"], "typed trials have no clock to compare"
+    assert len(spread(trials, 100)) == 5
