@@ -28,6 +28,7 @@ from agent.enrol import reference_from_files
 from agent.eventlog import Sink
 from agent.events import Event
 from agent.exit_codes import ExitCode
+from agent.journal_lines import journal_lines
 from agent.jsonl import JsonLinesSink
 from agent.output_mqtt import MqttSink
 from agent.session import OwnerMode, OwnerReference
@@ -136,6 +137,7 @@ async def replay(args: argparse.Namespace, settings: Settings, store: Store) -> 
     with tempfile.TemporaryDirectory(prefix="voicegate-") as scratch:
         # A replay is a rehearsal: its executions go to a journal of its own unless one is named.
         journal = open_journal(settings.tools.journal or Path(scratch) / "journal.sqlite3")
+        known = {row.key for row in journal.rows()}
         try:
             for file in args.files:
                 sinks: list[Sink] = _event_file(settings)
@@ -158,6 +160,9 @@ async def replay(args: argparse.Namespace, settings: Settings, store: Store) -> 
                     worst = ExitCode.SOURCE
                 if notices.no_audio:
                     worst = ExitCode.SOURCE
+            if not args.json:
+                added = [row for row in journal.rows() if row.key not in known]
+                print("\n" + "\n".join(journal_lines(added)), flush=True)
         finally:
             journal.close()
     return worst

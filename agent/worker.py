@@ -99,6 +99,7 @@ class _Thread:
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="voicegate-inference", daemon=True)
         self._thread.start()
 
@@ -112,6 +113,14 @@ class _Thread:
             finally:
                 with _running_lock:
                     _running -= 1
+        self._ended.set()
+
+    async def ended_within(self, limit_s: float) -> None:
+        """Wait until a stopped thread has ended its last call, at most so long."""
+        clock = WallClock()
+        last_s = clock.now_s() + limit_s
+        while not self._ended.is_set() and clock.now_s() < last_s:
+            await clock.sleep_s(ENDED_STEP_S)
 
     async def run(self, call: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
@@ -146,21 +155,37 @@ class _Thread:
         self._calls.put(None)
 
 
-class _Inference:
-    """Runs blocking calls one at a time with a limit; a call past its limit is abandoned with its thread."""
+ABANDONED_LIMIT_S = 20.0
+"""How long a replay waits, in real time, for a call that was given up to leave the processor to the next one."""
+ENDED_STEP_S = 0.02
 
-    def __init__(self) -> None:
+
+class _Inference:
+    """Runs blocking calls one at a time with a limit; a call past its limit is abandoned with its thread.
+
+    Args:
+        is_replay: True where no real time passes between turns. An abandoned call would still compute when the next one
+            starts, take half of its time, and make it late as well; live, the pause between two turns ends it.
+    """
+
+    def __init__(self, *, is_replay: bool = False) -> None:
         self._thread = _Thread()
+        self._is_replay = is_replay
+        self._abandoned: _Thread | None = None
         self.busy_s = 0.0
 
     async def run(self, request: Compute) -> tuple[object, BaseException | None, float]:
         """Value, error and the real seconds it took."""
+        if self._abandoned is not None:
+            await self._abandoned.ended_within(ABANDONED_LIMIT_S)
+            self._abandoned = None
 
         async def call() -> tuple[object, BaseException | None]:
             try:
                 return await within_s(self._thread.run(request.call), request.limit_s), None
             except TimeoutError as error:
                 self._thread.stop()
+                self._abandoned = self._thread if self._is_replay else None
                 self._thread = _Thread()
                 return None, error
             except Exception as error:
@@ -331,7 +356,7 @@ class ChargedWorker:
     def __init__(self, clock: VirtualClock, *, charge: bool = True) -> None:
         self._clock = clock
         self._charge = charge
-        self._inference = _Inference()
+        self._inference = _Inference(is_replay=True)
         self._jobs: deque[Job] = deque()
         self._work: Work | None = None
         self._request: Request | None = None

@@ -101,7 +101,7 @@ SCRIPT = (
         "Schedule lunch with Eva at six, no, at seven.",
         "trigger",
         "tool",
-        4.0,
+        5.0,
         tool="schedule_event",
         target_tool="schedule_event",
     ),

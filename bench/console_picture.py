@@ -31,10 +31,10 @@ from agent.turn_work import Limits
 from models.store import Store
 
 DEMO = Path(__file__).parent / "demo" / "demo.flac"
-COLUMNS = 96
-"""Wide enough for every reason on two lines, narrow enough to be read on a page."""
+COLUMNS = 100
+"""Wide enough for a call and for a reason on one line each, narrow enough to be read on a page."""
 PATIENCE = Limits(ear_s=60.0, policy_s=60.0)
-"""A busy machine may draw slowly; it must not draw other decisions."""
+"""With a clock that computing does not move: a busy machine may draw slowly, it must not draw other decisions."""
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
 
 
@@ -62,7 +62,7 @@ async def replay(recording: Path) -> LiveConsole:
         try:
             await make_session(
                 source=FileSource(recording), settings=settings, parts=parts, catalogue=catalogue, journal=journal,
-                sinks=[panel, memory], pace=Pace.CHARGED, live=False, owner_mode=OwnerMode.INITIATOR, owner=None,
+                sinks=[panel, memory], pace=Pace.FREE, live=False, owner_mode=OwnerMode.INITIATOR, owner=None,
                 limits=PATIENCE,
             ).run()  # fmt: skip
         finally:

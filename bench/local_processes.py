@@ -11,6 +11,7 @@ import faulthandler
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import sys
 import tempfile
@@ -72,7 +73,10 @@ class LocalProcesses:
         self._launched += 1
         here, there = self._context.Pipe()
         process = self._context.Process(
-            target=_serve, args=(there, self._spec, self._log), name=f"voicegate-bench-{self._launched}", daemon=True
+            target=_serve,
+            args=(there, self._spec, self._log, self._scratch.name),
+            name=f"voicegate-bench-{self._launched}",
+            daemon=True,
         )
         threads = {name: str(self._threads) for name in _THREAD_VARIABLES if name not in os.environ}
         with _environment({**threads, "TMPDIR": self._scratch.name}):
@@ -150,11 +154,11 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _serve(pipe: Connection, spec: RunSpec, log: Path) -> None:
+def _serve(pipe: Connection, spec: RunSpec, log: Path, scratch: str) -> None:
     """A worker: load, then play what comes until it is told to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _print_to(log)
-    _end_with_parent()
+    _end_with_parent(scratch)
     try:
         runner = TrialRunner(spec)
     except Exception as error:
@@ -177,12 +181,14 @@ def _print_to(log: Path) -> None:
     faulthandler.enable()
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(scratch: str) -> None:
+    """End when the parent does, and remove what it could then no longer remove."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker has a parent"
 
     def watch() -> None:
         parent.join()
+        shutil.rmtree(scratch, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=watch, name="voicegate-bench-parent", daemon=True).start()

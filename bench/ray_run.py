@@ -17,6 +17,7 @@ from bench.trials import Trial
 
 LOCAL = "local"
 """The address that starts a cluster of its own on this machine."""
+_END_S = 2.0
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -36,6 +37,11 @@ class TrialActor:
         """Play one trial."""
         assert self._runner is not None, "load comes first"
         return Done(self._runner.run(trial))
+
+    def close(self) -> None:
+        """Let go of everything, temporary files among it."""
+        if self._runner is not None:
+            self._runner.close()
 
 
 class RayCluster:
@@ -123,7 +129,10 @@ class RayCluster:
             self._ray.kill(actor, no_restart=True)
 
     def close(self) -> None:
-        """End every actor, and leave the cluster."""
+        """End every actor, and leave the cluster; one that is idle is asked to."""
+        closing = [actor.close.remote() for actor in self._actors.values()]
+        if closing:
+            self._ray.wait(closing, num_returns=len(closing), timeout=_END_S)
         for worker in list(self._actors):
             self.kill(worker)
         self._ray.shutdown()

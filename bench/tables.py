@@ -116,6 +116,9 @@ def parity_lines(found: Parity) -> Iterator[str]:
     yield f"{found.trials - len(found.differing)} of {found.trials} trials decided the same on both clocks"
     for pace in PACES:
         median_s = found.median_s[pace.value]
-        shown = "no decision" if median_s is None else f"{median_s * 1000:.0f} ms"
+        compute_s = found.compute_s[pace.value] or 0.0
+        shown = (
+            "no decision" if median_s is None else f"{median_s * 1000:.0f} ms ({compute_s * 1000:.0f} ms of compute)"
+        )
         yield f"median from the detected end of speech to the decision, {pace.value}: {shown}"
     yield "the charged clock holds" if found.holds else "the charged clock does NOT hold"

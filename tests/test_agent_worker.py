@@ -154,3 +154,30 @@ async def test_a_worker_that_broke_is_seen_by_the_loop():
     with pytest.raises(RuntimeError, match="a bug"):
         await keep_listening()
     await worker.aclose()
+
+
+async def test_in_a_replay_a_call_that_was_given_up_leaves_the_processor_to_the_next_one():
+    """Otherwise one slow call makes every later one late: no real time passes between the turns of a recording."""
+    running, seen = [], []
+
+    def slow() -> None:
+        running.append("slow")
+        released.wait(5.0)
+        running.remove("slow")
+
+    released = threading.Event()
+
+    def two_stages():
+        late = yield Compute("slow", slow, 0.05)
+        assert isinstance(late.error, TimeoutError)
+        threading.Timer(0.1, released.set).start()
+        yield Compute("next", lambda: seen.append(list(running)), 5.0)
+        yield Confirm()
+
+    worker = ChargedWorker(VirtualClock())
+    job = Job(two_stages, 1.0)
+    job.confirm(1.0)
+    worker.submit(job)
+    await worker.advance(10.0)
+    await worker.drain()
+    assert seen == [[]]

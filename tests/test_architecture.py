@@ -249,7 +249,6 @@ _SKIPPED = {
     ".ruff_cache",
     ".pytest_cache",
     ".hypothesis",
-    "build",
 }
 _TEXT = {
     ".py",
@@ -288,7 +287,7 @@ def own_files() -> list[Path]:
     waiting = [ROOT]
     while waiting:
         for path in waiting.pop().iterdir():
-            if path.name in _SKIPPED or path.name.endswith(".egg-info") or path.is_symlink():
+            if path.name in _SKIPPED or path == ROOT / "build" or path.name.endswith(".egg-info") or path.is_symlink():
                 continue
             if path.is_dir():
                 waiting.append(path)

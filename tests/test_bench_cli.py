@@ -121,6 +121,7 @@ def test_without_its_own_metadata_the_command_line_works_all_the_same(monkeypatc
     assert agent_cli.build_parser().parse_args(["devices"]).command == "devices"
 
 
+@pytest.mark.slow
 def test_parity_is_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     manifest = small_corpus(tmp_path)
     code = bench("parity", manifest, "--policy", NAME, "--limit", 1, "--tolerance-ms", 2000)

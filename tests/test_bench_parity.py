@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from bench.parity import PARITY, Parity, compared, parity, spread
 from bench.results import TrialResult
 from bench.trials import load_manifest
 from tests.bench_harness import decision, here, options, small_corpus
 
 
+@pytest.mark.slow
 def test_the_same_trials_decide_the_same_in_real_time(tmp_path: Path):
     found = parity(options(small_corpus(tmp_path), tmp_path / "out"), limit=2, tolerance_s=1.0, make_cluster=here)
     assert found.trials == 2
@@ -20,8 +23,8 @@ def test_the_same_trials_decide_the_same_in_real_time(tmp_path: Path):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"charged", "wall", PARITY}
 
 
-def results(action: str, at_s: float) -> dict[str, TrialResult]:
-    made = decision(action, "make_call" if action == "tool" else None, at_s=at_s)
+def results(action: str, at_s: float, compute_s: float = 0.1) -> dict[str, TrialResult]:
+    made = decision(action, "make_call" if action == "tool" else None, at_s=at_s, compute={"speech": compute_s})
     return {"a": TrialResult(id="a", status="ok", decisions=(made,))}
 
 
@@ -35,7 +38,18 @@ def test_another_decision_or_a_distant_median_does_not_hold():
     assert not other.holds
     assert list(other.differing) == ["a"]
     assert "make_call" in other.differing["a"]["wall"][1]
-    assert not Parity(1, {}, {"charged": 0.5, "wall": None}, 0.1).holds
+    half = {"charged": 0.5, "wall": None}
+    assert not Parity(1, {}, half, half, 0.1).holds
+    none: dict[str, float | None] = {"charged": None, "wall": None}
+    assert Parity(1, {}, none, none, 0.1).holds, "no decision on either clock"
+
+
+def test_models_that_computed_slower_the_second_time_are_not_the_clock_s_fault():
+    busy = compared({"charged": results("mute", 2.8, 0.3), "wall": results("mute", 3.1, 0.55)}, 0.1)
+    assert busy.holds
+    assert busy.compute_s == {"charged": 0.3, "wall": 0.55}
+    late = compared({"charged": results("mute", 2.8, 0.3), "wall": results("mute", 3.1, 0.35)}, 0.1)
+    assert not late.holds
 
 
 def test_trials_are_taken_evenly_from_all_of_the_manifest(tmp_path: Path):

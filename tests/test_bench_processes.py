@@ -91,7 +91,10 @@ def test_a_parent_killed_at_any_instant_loses_no_line_and_takes_its_workers_with
         sys.executable, "-m", "bench.cli", "run", str(tmp_path / "manifest.jsonl"), "--out", str(out), "--threads", "1",
         "--policy", "tests.bench_contestants:rehearsed", "--workers", "2",
     ]  # fmt: skip
-    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
     log = out / RUN_LOG
     _until(lambda: log.exists() and log.read_bytes().count(b"\n") >= 3)
     workers = _children(parent.pid)
@@ -100,6 +103,7 @@ def test_a_parent_killed_at_any_instant_loses_no_line_and_takes_its_workers_with
     parent.wait()
     done = [result.id for result in read_log(log)]
     _until(lambda: not any(_is_alive(pid) for pid in workers))
+    assert list(scratch.iterdir()) == [], "its workers clear up after it"
     assert subprocess.run([*command, "--resume"], check=True, capture_output=True).returncode == 0
     results = read_log(log)
     assert [result.id for result in results[: len(done)]] == done, "lines stay as they were"

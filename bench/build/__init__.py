@@ -1,1 +1,1 @@
-"""Builds the benchmark's own corpora: what is said, and from it the recordings."""
+"""Builds the benchmark's own corpora: scripts, speech, rooms, masks, manifests."""

@@ -197,7 +197,9 @@ class WhisperAligner:
         }
         if not placed:
             why = heard.note or "other words were heard"
-            raise AlignmentError(f"no word of the transcript was heard ({why}): is it the transcript of this recording?")
+            raise AlignmentError(
+                f"no word of the transcript was heard ({why}): is it the transcript of this recording?"
+            )
         return _with_guesses(words, placed, audio.size)
 
 

@@ -18,7 +18,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -33,7 +33,7 @@ from bench.build.masking import MASK_KINDS, seeded
 from bench.build.phrases import spoken_words
 from bench.build.scenes import Part, Scene, draw_acoustics, render
 from bench.build.speech import Request, Speech, fill
-from bench.build.triplets import ORIGINAL, Realisation, Recording, conditions, realise
+from bench.build.triplets import Realisation, Recording, conditions, realise
 from bench.build.voices import Voice, voices_of
 from bench.trials import Expected, Segment, Trial, write_manifest
 from gate.span import SAMPLE_RATE_HZ
@@ -54,7 +54,6 @@ _FIRST_ROOM: Final = 20_000
 """Rooms are numbered within a split; the other corpora use lower numbers."""
 _BABBLE_SPARE: Final = 3
 
-Stage = Literal["speech", "masks"]
 Report = Callable[[Any, int, int], None]
 """Told of progress: the stage, how many are done, of how many."""
 
@@ -84,6 +83,16 @@ class EarPlan:
     function_words: tuple[int, ...]
     babble: tuple[Request, ...]
     kinds: tuple[MaskKind, ...]
+
+    @property
+    def split(self) -> Literal["train", "dev", "test"]:
+        """The script's."""
+        return self.script.split
+
+    @property
+    def trials(self) -> int:
+        """How many trials it makes."""
+        return len(conditions(self.kinds))
 
     @property
     def requests(self) -> tuple[Request, ...]:
@@ -125,7 +134,9 @@ def build_ear(
         MaskingError: when a script cannot be masked.
     """
     chosen = scripts or load_ear_scripts()
-    plans = _limited([plan for plan in ear_plans(chosen, tagger or SpacyTagger()) if split in (None, plan.split)], limit)
+    if split is not None:
+        chosen = chosen.of([split])
+    plans = _limited(ear_plans(chosen, tagger or SpacyTagger()), limit)
     speech = Speech(factory(), speech_folder)
     (folder / _AUDIO).mkdir(parents=True, exist_ok=True)
     for done, of, _ in fill(speech, (r for plan in plans for r in plan.requests), factory, workers, speech_folder):
@@ -137,9 +148,204 @@ def build_ear(
         for done, (plan, trials) in enumerate(_render_all(missing, folder, factory, workers, speech_folder), 1):
             digest = digests[plan.script.id]
             known[digest] = trials
-            log.write(json.dumps([digest, [json.loads(t.model_dump_json()) for t in trials]], ensure_ascii=False) + "\n")
+            listed = [json.loads(trial.model_dump_json()) for trial in trials]
+            log.write(json.dumps([digest, listed], ensure_ascii=False) + "\n")
             log.flush()
             report("masks", done, len(missing))
     path = folder / MANIFEST
     write_manifest(path, [trial for plan in plans for trial in known[digests[plan.script.id]]])
     return path
+
+
+# Plans ----------------------------------------------------------------------------------------------------------------
+
+
+def ear_plans(scripts: EarScripts, tagger: Tagger) -> list[EarPlan]:
+    """What every script's recordings depend on.
+
+    Args:
+        scripts: what is said. A babble mask draws on the scripts of its split, so a build of one split is the same as
+            that part of the whole.
+        tagger: knows parts of speech.
+    """
+    numbered: dict[str, int] = {}
+    drafts: list[EarPlan] = []
+    for script in scripts:
+        number = numbered.setdefault(script.split, 0)
+        numbered[script.split] += 1
+        drafts.append(_draft(script, number, tagger))
+    return [_with_babble(plan, [other for other in drafts if other.split == plan.split]) for plan in drafts]
+
+
+def _draft(script: EarScript, number: int, tagger: Tagger) -> EarPlan:
+    rng = seeded(SEED, script.id, "voices")
+    voices: dict[SpeakerLabel, str] = {}
+    for speaker in sorted({turn.speaker for turn in script.utterances()}):
+        voices[speaker] = _voice(script.split, script.voice_of(speaker), list(voices.values()), rng)
+    speed = {speaker: float(np.round(rng.uniform(*SPEED), 2)) for speaker in voices}
+    said = tuple(Request(turn.text, voices[turn.speaker], speed[turn.speaker]) for turn in script.utterances())
+    gap_s = TURN_GAP_S if isinstance(script, EarDialogue) else SENTENCE_GAP_S
+    return EarPlan(
+        script=script, said=said, gaps_s=(0.0, *(float(np.round(rng.uniform(*gap_s), 3)) for _ in said[1:])),
+        voices=voices, room=_FIRST_ROOM + number, snr_db=float(np.round(rng.uniform(*SNR_DB), 1)),
+        function_words=_function_words(script, tagger), babble=(),
+        kinds=MASK_KINDS if script.split != "train" else (MASK_KINDS[number % len(MASK_KINDS)],),
+    )  # fmt: skip
+
+
+def _voice(split: str, gender: Gender, taken: Sequence[str], rng: np.random.Generator) -> str:
+    fit = [
+        voice
+        for voice in voices_of(split)
+        if voice.sex == gender[0] and not any(voice.shares_a_part_with(Voice(name)) for name in taken)
+    ]
+    return fit[int(rng.integers(len(fit)))].name
+
+
+def _function_words(script: EarScript, tagger: Tagger) -> tuple[int, ...]:
+    """Indices over all words of the script; each piece is tagged by itself, since it is a sentence or a few."""
+    out: list[int] = []
+    before = 0
+    for turn in script.utterances():
+        out.extend(before + index for index in function_words(turn.text, tagger))
+        before += len(spoken_words(turn.text))
+    return tuple(out)
+
+
+def _with_babble(plan: EarPlan, same_split: Sequence[EarPlan]) -> EarPlan:
+    """The plan with what is said behind a babble mask: never an answer, and by nobody who speaks in the recording."""
+    speaking = [Voice(name) for name in plan.voices.values()]
+    fit = sorted(
+        {
+            request
+            for other in same_split
+            if other.script.id != plan.script.id
+            for request in other.said
+            if not any(Voice(request.voice).shares_a_part_with(voice) for voice in speaking)
+            and not any(says(request.text.split(), answer) for answer in plan.script.answers)
+        }
+    )
+    rng = seeded(SEED, plan.script.id, "babble")
+    drawn = rng.permutation(len(fit))[: BABBLE_VOICES + _BABBLE_SPARE] if "babble" in plan.kinds else ()
+    return replace(plan, babble=tuple(fit[index] for index in drawn))
+
+
+def _limited(plans: Sequence[EarPlan], limit: int | None) -> list[EarPlan]:
+    out: list[EarPlan] = []
+    for plan in plans:
+        if limit is not None and sum(one.trials for one in out) >= limit:
+            break
+        out.append(plan)
+    return out
+
+
+# Recordings -----------------------------------------------------------------------------------------------------------
+
+
+def render_plan(plan: EarPlan, speech: Speech, folder: Path) -> list[Trial]:
+    """Make the recordings of one script.
+
+    Args:
+        plan: of the script.
+        speech: where its speech comes from.
+        folder: of the corpus.
+
+    Returns:
+        Its trials. Their audio is there when this returns.
+
+    Raises:
+        MaskingError: when the script cannot be masked.
+    """
+    acoustics = draw_acoustics(plan.split, plan.room, snr_db=plan.snr_db)
+    parts = tuple(
+        Part(speech.say(request.text, request.voice, request.speed), turn.speaker, "near", "dialogue", turn.text, gap_s)
+        for request, turn, gap_s in zip(plan.said, plan.script.utterances(), plan.gaps_s, strict=True)
+    )
+    scene = render(parts, acoustics)
+    recording = Recording(
+        plan.script.id, scene.samples, tuple(word for words in scene.words for word in words),
+        plan.script.answers[0], plan.function_words,
+    )  # fmt: skip
+    fillers = Fillers(voices=[speech.say(one.text, one.voice, one.speed).samples for one in plan.babble])
+    facts = {
+        "words": [[[w.text, w.span.start_sample, w.span.end_sample] for w in words] for words in scene.words],
+        "voices": plan.voices,
+        "synthesiser": speech.identity,
+        "acoustics": acoustics.facts(),
+        "duration_s": round(scene.samples.size / SAMPLE_RATE_HZ, 3),
+        "scale_db": round(scene.scale_db, 2),
+    }
+    return [_trial(plan, scene, made, facts, folder) for made in realise(recording, fillers, SEED, plan.kinds)]
+
+
+def _trial(plan: EarPlan, scene: Scene, made: Realisation, facts: dict[str, Any], folder: Path) -> Trial:
+    triplet = f"ear.{plan.script.id}"
+    name = f"{triplet}.{trial_suffix(made.condition)}"
+    audio = f"{_AUDIO}/{name}.flac"
+    answered, repaired = Expected(action="answer", answer=plan.script.answers), Expected(action="pardon")
+    return Trial(
+        id=name, family="ear", condition=made.condition, audio=audio, question=plan.script.question,
+        expected=answered if made.answerable else repaired,
+        segments=tuple(Segment(**segment) for segment in scene.segments), triplet=triplet, split=plan.split,
+        mask=made.mask, script_family=plan.script.family, sha256=write_flac(folder / audio, made), **facts,
+    )  # type: ignore[call-arg]  # fields beyond the contract are kept  # fmt: skip
+
+
+def trial_suffix(condition: str) -> str:
+    """A condition as the end of a trial's id: ``degrading.noise-wide``."""
+    return condition.removeprefix("semantic_").replace("/", ".").replace("+", "-")
+
+
+def write_flac(path: Path, made: Realisation) -> str:
+    """Write a recording whole or not at all, 16 bits.
+
+    Returns:
+        The file's sha256.
+    """
+    pcm = np.round(np.clip(made.samples, -1.0, 1.0) * 32767.0).astype(np.int16)
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    soundfile.write(draft, pcm, SAMPLE_RATE_HZ, format="FLAC", subtype="PCM_16")
+    digest = hashlib.sha256(draft.read_bytes()).hexdigest()
+    draft.replace(path)
+    return digest
+
+
+def _built(folder: Path) -> dict[str, list[Trial]]:
+    """What was finished before, by digest; a torn last line and trials whose audio is gone count for nothing."""
+    found: dict[str, list[Trial]] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for line in (folder / _BUILT).read_text(encoding="utf-8").split("\n"):
+            with contextlib.suppress(ValueError):
+                digest, listed = json.loads(line)
+                trials = [Trial.model_validate_json(json.dumps(trial)) for trial in listed]
+                if all(file.is_file() for trial in trials for file in trial.files(folder)):
+                    found[digest] = trials
+    return found
+
+
+def _render_all(
+    plans: Sequence[EarPlan], folder: Path, factory: Callable[[], Any], workers: int, speech_folder: Path | None
+) -> Iterator[tuple[EarPlan, list[Trial]]]:
+    if not plans:
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(factory, speech_folder)) as pool:
+        jobs = {pool.submit(_render_one, plan, folder): plan for plan in plans}
+        try:
+            for job in as_completed(jobs):
+                yield jobs[job], job.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+_speech: Speech | None = None
+
+
+def _start(factory: Callable[[], Any], speech_folder: Path | None) -> None:
+    global _speech
+    _speech = Speech(factory(), speech_folder)
+
+
+def _render_one(plan: EarPlan, folder: Path) -> list[Trial]:
+    assert _speech is not None, "the pool starts every worker with its own cache"
+    return render_plan(plan, _speech, folder)

@@ -1,8 +1,9 @@
 """What is asked about: dialogues of two people and passages of one, each with a question and the words that answer it.
 
 ``scripts/ear_dialogues.jsonl`` follows *What Do You Like?* (Wu et al., "Just ASR + LLM?", SLT 2024) in its open form:
-a few short turns, and a question whose answer one of them gives. ``scripts/ear_passages.jsonl`` follows SLUE-SQA-5 (Shon
-et al., "SLUE Phase-2", ACL 2023): a longer passage, and a question that a stretch of it answers. All written by hand.
+a few short turns, and a question whose answer one of them gives. ``scripts/ear_passages.jsonl`` follows SLUE-SQA-5
+(Shon et al., "SLUE Phase-2", ACL 2023): a longer passage, and a question that a stretch of it answers. All of it is
+written by hand.
 
 The answer is said once, in one turn or sentence, and nowhere else in any form that counts as the answer: with those
 words gone, nobody can answer. The unit that is split is the *family*, a scene or a topic.
@@ -20,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, 
 
 from bench.build.answers import says
 from bench.build.phrases import find_phrase, spoken_words
-from bench.build.scripts import SCRIPTS, Id, Spoken, Split
+from bench.build.scripts import SCRIPTS, Id, Spoken
 
 DIALOGUES = SCRIPTS / "ear_dialogues.jsonl"
 PASSAGES = SCRIPTS / "ear_passages.jsonl"
@@ -194,9 +195,7 @@ def load_ear_scripts(dialogues: Path = DIALOGUES, passages: Path = PASSAGES) -> 
             comes twice, or a family stands in two splits; names every such line.
     """
     problems: list[str] = []
-    found = EarScripts(
-        tuple(_read(dialogues, EarDialogue, problems)), tuple(_read(passages, EarPassage, problems))
-    )
+    found = EarScripts(tuple(_read(dialogues, EarDialogue, problems)), tuple(_read(passages, EarPassage, problems)))
     problems += _clashes(found)
     if problems:
         raise EarScriptError("\n".join(problems))
@@ -232,9 +231,3 @@ def _clashes(scripts: EarScripts) -> list[str]:
                 problems.append(f"{script.id}: has the {what} of {seen[key]}")
             seen[key] = script.id
     return problems
-
-
-__all__ = [
-    "DIALOGUES", "PASSAGES", "EarDialogue", "EarPassage", "EarScript", "EarScriptError", "EarScripts", "Gender",
-    "SpeakerLabel", "Split", "Turn", "load_ear_scripts",
-]  # fmt: skip

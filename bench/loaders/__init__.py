@@ -1,0 +1,1 @@
+"""Reads corpora that others made into the bench's own trials, one file a corpus."""
