@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 import numpy as np
 
@@ -74,8 +73,7 @@ def onset_errors(aligner: Aligner, spoken: Sequence[tuple[str, SpokenText]]) -> 
             missed += len(speech.words)
             continue
         before = 0
-        for found, known in zip_longest(aligned, speech.words):
-            assert found is not None and known is not None, "aligners give every word of the text"
+        for found, known in zip(aligned, speech.words, strict=True):
             if found.probability == 0.0:
                 missed += 1
             else:

@@ -24,6 +24,7 @@ from bench.build.plans import Plan
 from bench.build.scenes import Acoustics, Distance, Part, Scene, draw_acoustics, render
 from bench.build.speech import Speech, fill
 from gate.actions import ActionKind
+from gate.evidence import Word
 from gate.span import SAMPLE_RATE_HZ
 
 MANIFEST: Final = "manifest.jsonl"
@@ -160,8 +161,10 @@ def render_plan(plan: Plan, speech: Speech, folder: Path) -> dict[str, Any]:
     digest = _write_wav(folder / name, scene)
     return trial | {
         "audio": name,
-        "segments": list(scene.segments),
-        "words": [[[w.text, w.span.start_sample, w.span.end_sample] for w in part] for part in scene.words],
+        "segments": [
+            segment | {"words": [_word(word) for word in words]}
+            for segment, words in zip(scene.segments, scene.words, strict=True)
+        ],
         "sha256": digest,
         "voices": {said.speaker: said.request.voice for said in plan.utterances},
         "speed": plan.utterances[0].request.speed,
@@ -172,6 +175,11 @@ def render_plan(plan: Plan, speech: Speech, folder: Path) -> dict[str, Any]:
         "gaps_s": [said.gap_s for said in plan.utterances],
         "acoustics": acoustics.facts(),
     }
+
+
+def _word(word: Word) -> dict[str, Any]:
+    span = word.span
+    return {"word": word.text, "start": round(span.start_s, 4), "end": round(span.end_s, 4)}
 
 
 @cache

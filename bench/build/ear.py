@@ -264,7 +264,7 @@ def render_plan(plan: EarPlan, speech: Speech, folder: Path) -> list[Trial]:
     scene = render(parts, acoustics)
     recording = Recording(
         plan.script.id, scene.samples, tuple(word for words in scene.words for word in words),
-        plan.script.answers[0], plan.function_words,
+        plan.script.answers[:1], plan.function_words,
     )  # fmt: skip
     fillers = Fillers(voices=[speech.say(one.text, one.voice, one.speed).samples for one in plan.babble])
     facts = {

@@ -4,7 +4,7 @@ Takes trials of the family ear in the condition ``original``, such as the loader
 SLUE-SQA-5, aligns what is said in them, and writes a manifest of triplets. A trial needs, beside what every trial has,
 
 - ``transcript``: what is said in the recording;
-- ``answer_text``: the words of it that answer the question (default: the first accepted answer);
+- ``answer_texts``: the words of it that answer the question, as they are said (default: the first accepted answer);
 - ``words``: ``[[text, start, end], …]`` in seconds, where the corpus gives them; they are aligned where not.
 
 A babble mask is made of the other recordings of the manifest's split. A trial that cannot be masked (the answer is not
@@ -20,8 +20,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
 
 from bench.build.alignment import Aligner, AlignmentError, FirstAligner, GivenTimes, SphinxAligner, WhisperAligner
 from bench.build.answers import heard
@@ -143,9 +141,11 @@ def _recording(trial: Trial, audio: Audio, materials: Materials) -> Recording:
     transcript = extra.get("transcript")
     if not isinstance(transcript, str) or not transcript.strip():
         raise AlignmentError("the trial has no transcript")
-    answer = extra.get("answer_text") or (trial.expected.answer or ("",))[0]
+    answers = extra.get("answer_texts") or list((trial.expected.answer or ())[:1])
+    if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+        raise AlignmentError("the trial's answer_texts are no list of texts")
     words = _aligner(extra.get("words"), materials).align(audio, transcript)
-    return Recording(trial.id, audio, words, str(answer), function_words(transcript, materials.tagger))
+    return Recording(trial.id, audio, words, tuple(answers), function_words(transcript, materials.tagger))
 
 
 def _aligner(given: Any, materials: Materials) -> Aligner:

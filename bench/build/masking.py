@@ -78,26 +78,37 @@ def seeded(seed: int, *names: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))
 
 
-def answer_windows(words: Sequence[Word], answer: str, samples: int, *, wide: bool = False) -> tuple[Window, ...]:
-    """Where an answer is spoken: what a semantic-degrading mask replaces.
+def answer_windows(
+    words: Sequence[Word], answers: Sequence[str], samples: int, *, wide: bool = False
+) -> tuple[Window, ...]:
+    """Where answers are spoken: what a semantic-degrading mask replaces.
 
     Args:
         words: of the whole recording, in order.
-        answer: as it is spoken.
+        answers: as they are spoken.
         samples: length of the recording.
         wide: whether to expand the windows.
 
     Returns:
-        One window for each time that it is said.
+        One window for each time that one of them is said, in order; none for an answer within another.
 
     Raises:
-        MaskingError: when it is not said, or one of its words has no time.
+        MaskingError: when one is not said, or one of its words has no time.
     """
-    places = find_phrase([word.text for word in words], answer)
+    said = [word.text for word in words]
+    places: list[range] = []
+    for answer in answers:
+        found = find_phrase(said, answer)
+        if not found:
+            raise MaskingError(f"the answer {answer!r} is not said in the recording")
+        places.extend(found)
     if not places:
-        raise MaskingError(f"the answer {answer!r} is not said in the recording")
+        raise MaskingError("there is no answer to mask")
+    wide_s = WIDE_S if wide else 0.0
     return tuple(
-        word_window(words, place, samples, guard_s=GUARD_S, wide_s=WIDE_S if wide else 0.0) for place in places
+        word_window(words, place, samples, guard_s=GUARD_S, wide_s=wide_s)
+        for place in sorted(set(places), key=lambda place: (place[0], -len(place)))
+        if not any(place != other and set(place) <= set(other) for other in places)
     )
 
 

@@ -36,14 +36,14 @@ class Recording:
         name: names it; all that is drawn for it depends on the name.
         samples: float32 ``(samples,)`` at 16 kHz.
         words: all that is said in it, with times.
-        answer: the words that answer the question, as they are spoken.
+        answers: what answers the question, as it is spoken; each is masked wherever it is said.
         function_words: which of the words an invariant mask may take.
     """
 
     name: str
     samples: Audio = field(repr=False)
     words: tuple[Word, ...]
-    answer: str
+    answers: tuple[str, ...]
     function_words: tuple[int, ...]
 
     @property
@@ -103,8 +103,8 @@ def realise(
         FillerError: when there is no material for a mask.
     """
     size = recording.samples.size
-    answer = answer_windows(recording.words, recording.answer, size)
-    expanded = answer_windows(recording.words, recording.answer, size, wide=True)
+    answer = answer_windows(recording.words, recording.answers, size)
+    expanded = answer_windows(recording.words, recording.answers, size, wide=True)
     function_word = function_word_window(
         recording.words, recording.function_words, answer, size, seeded(seed, recording.name, "function word")
     )
