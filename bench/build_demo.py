@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bench.build.kokoro import Kokoro
+from bench.build.speech import SpokenText, Synthesiser
+from bench.build.voices import Voice
 from gate.span import SAMPLE_RATE_HZ
 from models.store import Store
 from models.training import rooms, sounds
@@ -98,7 +100,7 @@ SCRIPT = (
     Line("A", YES, "confirmation", "tool", 1.5, tool="transfer_money", target_tool="transfer_money"),
     Line(
         "A",
-        "Schedule lunch with Eva at six, no, at seven.",
+        "Schedule lunch with Sarah at six, no, at seven.",
         "trigger",
         "tool",
         5.0,
@@ -111,72 +113,7 @@ SCRIPT = (
 )
 
 
-class Voices:
-    """Kokoro with word times.
-
-    The published model computes phoneme durations but does not return them; the one node that holds them is made an
-    output in memory, and ``kokoro_onnx`` turns it into times.
-
-    Args:
-        model: the ONNX file.
-        folder: ``NAME.bin`` files, float32 of shape ``(510, 1, 256)``.
-        names: the voices to load.
-    """
-
-    DURATIONS = "/encoder/Clip_output_0"
-    LATE_S = 0.04
-    """By how much the durations place sounds later than they are: 30 to 50 ms at energy onsets, for the voices used
-    here."""
-
-    def __init__(self, model: Path, folder: Path, names: Sequence[str]) -> None:
-        import onnx
-        import onnxruntime as ort
-        from kokoro_onnx import Kokoro
-
-        graph = onnx.load(str(model))
-        graph.graph.node.append(onnx.helper.make_node("Identity", [self.DURATIONS], ["duration"]))
-        graph.graph.output.append(onnx.helper.make_tensor_value_info("duration", onnx.TensorProto.FLOAT, None))
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1  # the order of summation, and so the samples, depend on the thread count
-        with tempfile.TemporaryDirectory() as scratch:
-            path = Path(scratch) / "timed.onnx"
-            onnx.save(graph, str(path))
-            session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-            bank = Path(scratch) / "voices.npz"
-            styles: dict[str, Any] = {
-                n: np.fromfile(folder / f"{n}.bin", np.float32).reshape(510, 1, 256) for n in names
-            }
-            np.savez(bank, **styles)
-            self._kokoro: Any = Kokoro.from_session(session, str(bank))
-            self._bank = {name: self._kokoro.get_voice_style(name) for name in names}
-
-    def say(self, text: str, voice: str) -> tuple[FloatArray, list[tuple[str, float, float]]]:
-        """Speech at 16 kHz, and each word with its start and end in seconds.
-
-        Raises:
-            ValueError: when the phonemes do not fall into as many words as the text has.
-        """
-        import soxr
-
-        audio, rate, timings = self._kokoro.create_timed(text, self._bank[voice], speed=1.0, lang="en-us", trim=False)
-        groups: list[list[Any]] = [[]]
-        for timing in timings:
-            if timing.phoneme == " ":
-                groups.append([])
-            elif timing.phoneme not in ".,!?;:":
-                groups[-1].append(timing)
-        groups = [group for group in groups if group]
-        words = text.split()
-        if len(groups) != len(words):
-            raise ValueError(f"{len(groups)} groups of phonemes for {len(words)} words: {text!r}")
-        times = [
-            (word, max(0.0, float(g[0].start) - self.LATE_S), float(g[-1].end) - self.LATE_S)
-            for word, g in zip(words, groups, strict=True)
-        ]
-        return np.asarray(soxr.resample(audio, rate, SAMPLE_RATE_HZ), dtype=np.float64), times
-
-
-def build(voices: Voices) -> tuple[FloatArray, dict[str, Any]]:
+def build(synthesiser: Synthesiser) -> tuple[FloatArray, dict[str, Any]]:
     """The scene as float64 ``(samples,)`` at 16 kHz, and its ground truth."""
     rng = np.random.default_rng(SEED)
     room = rooms.Room.with_rt60(ROOM_DIMS_M, ROOM_RT60_S, rng)
@@ -187,17 +124,21 @@ def build(voices: Voices) -> tuple[FloatArray, dict[str, Any]]:
     scene = np.zeros(0)
     segments: list[dict[str, Any]] = []
     for line in SCRIPT:
-        dry, words = voices.say(line.text, WEARER if line.speaker == "A" else BYSTANDER)
-        first, last = round(words[0][1] * SAMPLE_RATE_HZ), round(words[-1][2] * SAMPLE_RATE_HZ)
-        dry = sounds.unit_power(dry[max(0, first - 800) : last + 1600])
-        shift = max(0, first - 800) / SAMPLE_RATE_HZ
+        spoken = SpokenText(*synthesiser.say(line.text, Voice(WEARER if line.speaker == "A" else BYSTANDER))).trimmed()
+        dry = sounds.unit_power(spoken.samples.astype(np.float64))
         wet = rooms.convolve(dry, responses[line.speaker], keep_decay=True)
         gap = round((line.gap_s if segments else LEAD_S) * SAMPLE_RATE_HZ)
         start = (round(segments[-1]["end"] * SAMPLE_RATE_HZ) if segments else 0) + gap
         scene = np.pad(scene, (0, max(0, start + len(wet) - len(scene))))
         scene[start : start + len(wet)] += wet
-        at = start / SAMPLE_RATE_HZ - shift
-        timed = [{"word": w, "start": round(a + at, 3), "end": round(b + at, 3)} for w, a, b in words]
+        timed = [
+            {
+                "word": word.text,
+                "start": round((start + word.span.start_sample) / SAMPLE_RATE_HZ, 3),
+                "end": round((start + word.span.end_sample) / SAMPLE_RATE_HZ, 3),
+            }
+            for word in spoken.words
+        ]
         segments.append(
             {
                 "start": timed[0]["start"],
@@ -213,12 +154,12 @@ def build(voices: Voices) -> tuple[FloatArray, dict[str, Any]]:
             }
         )
     scene = np.pad(scene, (0, round(TAIL_S * SAMPLE_RATE_HZ)))
-    spoken = [
+    wearers = [
         scene[round(s["start"] * SAMPLE_RATE_HZ) : round(s["end"] * SAMPLE_RATE_HZ)]
         for s in segments
         if s["speaker"] == "A"
     ]
-    level = math.sqrt(float(np.mean(np.concatenate(spoken) ** 2)))
+    level = math.sqrt(float(np.mean(np.concatenate(wearers) ** 2)))
     scene = scene / level
     for line, segment in zip(SCRIPT, segments, strict=True):
         if line.masked:
@@ -274,13 +215,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     import soundfile
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--kokoro", type=Path, help="Kokoro-82M as ONNX (default: from the model store)")
-    parser.add_argument("--voices", type=Path, help="folder of voice files NAME.bin (default: from the model store)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "demo")
     args = parser.parse_args(argv)
-    store = Store()
-    kokoro = args.kokoro or store.path("kokoro-82m") / "kokoro.onnx"
-    scene, truth = build(Voices(kokoro, args.voices or store.path("kokoro-voices"), (WEARER, BYSTANDER)))
+    scene, truth = build(Kokoro(Store()))
     args.out.mkdir(parents=True, exist_ok=True)
     peak = float(np.abs(scene).max())
     if peak >= 1.0:

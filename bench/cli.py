@@ -1,4 +1,4 @@
-"""``voicegate bench …``: build, run, score, compare, parity. Parsing is quick; each command imports what it needs.
+"""``voicegate bench …``: from building trials to the report. Parsing is quick; each command imports what it needs.
 
 The command line of ``agent`` finds this by the entry point ``bench`` in the group ``voicegate.commands`` of this
 package's own metadata, so that it need not know of the benchmark. ``python -m bench.cli`` is the same.
@@ -18,6 +18,7 @@ from agent.exit_codes import ExitCode
 from bench.build.command import add_build_parser
 
 if TYPE_CHECKING:
+    from bench.judges.case import Judge
     from bench.run import RunOptions
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -50,11 +51,26 @@ def add_bench_parser(commands: Subparsers) -> None:
     score.add_argument("--manifest", type=Path, metavar="FILE", help="corrected labels")
     score.add_argument("--json", action="store_true", help="print the summary as JSON")
 
+    _add_judge_parser(inner)
+
     compare = inner.add_parser("compare", help="what has changed between two runs, and whether it is noise")
     compare.add_argument("first", type=Path, metavar="A", help="folder of a run")
     compare.add_argument("second", type=Path, metavar="B", help="folder of another")
     compare.add_argument("--manifest", type=Path, metavar="FILE", help="labels for both")
     compare.add_argument("--json", action="store_true", help="print all of it as JSON")
+
+    report = inner.add_parser("report", help="runs side by side on one page, with the failures to listen to")
+    report.add_argument("dirs", nargs="+", type=Path, metavar="DIR", help="folders of runs; the first is the baseline")
+    report.add_argument("--out", type=Path, metavar="FILE", help="HTML page (default: report.html in the first DIR)")
+    report.add_argument("--markdown", type=Path, metavar="FILE", help="the tables as Markdown; alone, no page is made")
+    report.add_argument(
+        "--audio", choices=["link", "embed", "none"], default="link",
+        help="recordings of failures: link (default), embed in the page, or none",
+    )  # fmt: skip
+    report.add_argument(
+        "--embed-mib", type=_not_negative, default=20.0, metavar="MIB", help="most that is embedded (default 20)"
+    )
+    report.add_argument("--manifest", type=Path, metavar="FILE", help="labels for all, with the recordings beside it")
 
     parity = inner.add_parser("parity", help="compare the charged clock with real time, over some trials")
     _play_flags(parity, default_policy=_DEFAULT_POLICY)
@@ -63,6 +79,27 @@ def add_bench_parser(commands: Subparsers) -> None:
     parity.add_argument(
         "--tolerance-ms", type=float, default=100.0, metavar="MS", help="how far the medians may differ (default 100)"
     )
+
+
+def _add_judge_parser(inner: Subparsers) -> None:
+    judge = inner.add_parser("judge", help="judge the free text of a run: answers, repairs, who was answered")
+    judge.add_argument("dir", type=Path, nargs="?", metavar="DIR", help="folder of the run")
+    judge.add_argument(
+        "--judge", choices=["offline", "llm"], default="offline",
+        help="offline (default): rules and small classifiers, here; llm: a model behind an OpenAI-compatible endpoint",
+    )  # fmt: skip
+    judge.add_argument("--agreement", action="store_true", help="measure the judge on the labelled responses instead")
+    judge.add_argument("--json", action="store_true", help="with --agreement: print the figures as JSON")
+    judge.add_argument("--manifest", type=Path, metavar="FILE", help="corrected labels")
+    judge.add_argument("--replace", action="store_true", help="put verdicts that are there aside, and judge all anew")
+    judge.add_argument(
+        "--base-url", default="https://api.openai.com/v1", metavar="URL",
+        help="llm: the endpoint (default: OpenAI's); the key is read from OPENAI_API_KEY",
+    )  # fmt: skip
+    judge.add_argument("--model", metavar="NAME", help="llm: the model (default: the papers' judges, by kind)")
+    judge.add_argument("--timeout-s", type=float, default=60.0, metavar="S", help="llm: of an attempt (default 60)")
+    judge.add_argument("--retries", type=int, default=4, metavar="N", help="llm: attempts after the first (default 4)")
+    judge.add_argument("--workers", type=_positive, default=1, metavar="N", help="llm: cases at a time (default 1)")
 
 
 def _play_flags(parser: argparse.ArgumentParser, default_policy: str | None) -> None:
@@ -94,6 +131,13 @@ def _positive(text: str) -> int:
     return value
 
 
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a size")
+    return value
+
+
 def _command(args: argparse.Namespace) -> int:
     """Run a parsed command.
 
@@ -104,16 +148,25 @@ def _command(args: argparse.Namespace) -> int:
     from bench.contestants import UnknownContestantError
     from bench.executors import WorkersFailedError
     from bench.judgements import JudgementsError
+    from bench.judges.endpoint import EndpointError
+    from bench.judges.judging import JudgingRefusedError
     from bench.preflight import PreflightError
     from bench.provenance import ConfigurationDiffersError
+    from bench.report.errors import ReportError
     from bench.run import RunRefusedError
     from bench.runlog import RunLogError
     from bench.score import ScoreError
     from bench.trials import ManifestError
 
-    usage = (ManifestError, RunRefusedError, ConfigurationDiffersError, UnknownContestantError, ScoreError)
+    usage = (
+        ManifestError, RunRefusedError, ConfigurationDiffersError, UnknownContestantError, ScoreError, ReportError,
+        JudgingRefusedError, EndpointError,
+    )  # fmt: skip
     failed = (WorkersFailedError, JudgementsError, PreflightError, RunLogError)
-    commands = {"build": build, "run": _run, "score": _score, "compare": _compare, "parity": _parity}
+    commands = {
+        "build": build, "run": _run, "judge": _judge, "score": _score, "compare": _compare, "report": _report,
+        "parity": _parity,
+    }  # fmt: skip
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return commands[args.bench_command](args)
@@ -177,6 +230,50 @@ def _score(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+def _judge(args: argparse.Namespace) -> int:
+    import os
+
+    from bench.judges.judging import JudgingRefusedError, judge_run, report_lines
+
+    if (args.dir is None) != args.agreement:
+        raise JudgingRefusedError("name the folder of a run, or --agreement to measure the judge itself")
+    judge: Judge
+    if args.judge == "llm":
+        from bench.judges.endpoint import Endpoint
+        from bench.judges.llm import LlmJudge
+
+        key = os.environ.get("OPENAI_API_KEY")
+        endpoint = Endpoint(args.base_url, key, timeout_s=args.timeout_s, retries=max(0, args.retries))
+        judge = LlmJudge(endpoint, args.model)
+    else:
+        from bench.judges.offline import OfflineJudge
+
+        judge = OfflineJudge()
+    if args.agreement:
+        return _agreement(judge, as_json=args.json)
+    # The offline judge's model uses the cores itself; more cases at a time would only get in each other's way.
+    workers = args.workers if args.judge == "llm" else 1
+    report = judge_run(args.dir, judge, manifest=args.manifest, replace=args.replace, workers=workers)
+    print("\n".join(report_lines(report, args.dir)))
+    return ExitCode.FAILED if report.not_judged else ExitCode.OK
+
+
+def _agreement(judge: Judge, *, as_json: bool) -> int:
+    import json
+
+    from bench.judges.agreement import lines, measure_all
+    from bench.judges.case import JudgeStoppedError
+    from bench.judges.rules import RulesFirst
+
+    try:
+        found = measure_all(RulesFirst(judge))
+    except JudgeStoppedError as error:
+        print(f"voicegate: {error}", file=sys.stderr)
+        return ExitCode.FAILED
+    print(json.dumps({one.kind: one.as_json() for one in found}, indent=2) if as_json else "\n".join(lines(found)))
+    return ExitCode.FAILED if any(one.not_judged for one in found) else ExitCode.OK
+
+
 def _compare(args: argparse.Namespace) -> int:
     from bench.compare import compare
 
@@ -187,6 +284,20 @@ def _compare(args: argparse.Namespace) -> int:
     from bench.tables import comparison_table, show
 
     show(comparison_table(found))
+    return ExitCode.OK
+
+
+def _report(args: argparse.Namespace) -> int:
+    from bench.report.players import AudioMode
+    from bench.report.writing import PAGE, ReportOptions, write_report
+
+    page = args.out if args.out is not None or args.markdown is not None else args.dirs[0] / PAGE
+    options = ReportOptions(
+        folders=tuple(args.dirs), page=page, markdown=args.markdown, audio=AudioMode(args.audio),
+        embed_mib=args.embed_mib, manifest=args.manifest,
+    )  # fmt: skip
+    for path in write_report(options):
+        print(path)
     return ExitCode.OK
 
 

@@ -32,7 +32,7 @@ from bench.stats import holm, mcnemar_exact, median_difference
 from bench.trials import TEXT_ONLY
 
 SIGNIFICANT = 0.05
-_NOT_TOLD = ("created_unix", "code.git_commit", "code.git_dirty", "version")
+_NOT_TOLD = ("created_unix", "code.git_commit", "code.git_dirty", "version", "manifest.folder")
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,3 +108,70 @@ class RunProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+class StepProgress:
+    """Shows how many of some equal steps are done, and the time that is left.
+
+    Args:
+        what: what the steps are, in the plural.
+        total: how many there are.
+        before: how many were done earlier.
+        out: where to.
+    """
+
+    def __init__(self, what: str, total: int, before: int = 0, out: TextIO | None = None) -> None:
+        self._what = what
+        self._total = total
+        self._before = before
+        self._done = before
+        self._bad = 0
+        self._out = out or sys.stderr
+        self._began_s = time.monotonic()
+        self._line_s = self._began_s
+        console = Console(file=self._out)
+        self._bar = (
+            Progress(
+                TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"),
+                TimeRemainingColumn(), TextColumn("{task.fields[bad]}"), console=console,
+            )
+            if console.is_terminal
+            else None
+        )  # fmt: skip
+        if self._bar is not None:
+            self._task = self._bar.add_task("", total=total, completed=before, bad="")
+
+    @property
+    def elapsed_s(self) -> float:
+        """Real seconds since the start."""
+        return time.monotonic() - self._began_s
+
+    def add(self, *, bad: bool = False) -> None:
+        """A step is done; ``bad``: without a result."""
+        self._done += 1
+        self._bad += bad
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, bad=f"{self._bad} failed" if self._bad else "")
+            return
+        now_s = time.monotonic()
+        if now_s - self._line_s >= LINE_EVERY_S:
+            self._line_s = now_s
+            print(self.line(), file=self._out, flush=True)
+
+    def line(self) -> str:
+        """Where it stands, in one line."""
+        new = self._done - self._before
+        left = f", {as_duration(self.elapsed_s / new * (self._total - self._done))} left" if new else ""
+        failed = f", {self._bad} failed" if self._bad else ""
+        return f"{self._done}/{self._total} {self._what}, {as_duration(self.elapsed_s)} so far{left}{failed}"
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -25,7 +25,7 @@ _CODE = (
 """What a trial runs through: training, the building of corpora, and scoring change nothing in a run's log."""
 _CODE_SUFFIXES = (".py", ".toml")
 _LIBRARIES = ("numpy", "ctranslate2", "onnxruntime", "tokenizers", "torch", "transformers", "webrtcvad-wheels", "soxr")
-_MAY_DIFFER = ("created_unix", "code.git_commit", "code.git_dirty", "limit", "models")
+_MAY_DIFFER = ("created_unix", "code.git_commit", "code.git_dirty", "limit", "models", "manifest.folder")
 """Keys in which a continued run may differ from its beginning: they name the run and change none of its results. What
 was committed does not matter where the code itself is the same. Models are compared once they are loaded."""
 

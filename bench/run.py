@@ -8,6 +8,7 @@ power) costs the trials in flight at most; ``--resume`` goes on with the rest.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -276,7 +277,12 @@ def _config(options: RunOptions, spec: RunSpec) -> dict[str, Any]:
         "split": options.split,
         "ids": None if options.ids is None else list(options.ids),
         "limit": options.limit,
-        "manifest": {"name": options.manifest.name, "sha256": sha256_of(options.manifest)},
+        "manifest": {
+            "name": options.manifest.name,
+            "sha256": sha256_of(options.manifest),
+            # Where a report finds the audio; relative, so that both folders can be moved together.
+            "folder": os.path.relpath(options.manifest.parent.resolve(), options.out.resolve()),
+        },
         "settings": json.loads(spec.settings),
         "models": {},
         "code": code_provenance(),

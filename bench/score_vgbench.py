@@ -75,7 +75,8 @@ def proximity_rule(played: Sequence[Played], seed: int) -> Rate | None:
 
     rate = float(accuracy(sums.sum(axis=0, keepdims=True))[0])
     interval = cluster_bootstrap(sums, accuracy, seed=seed)
-    if interval is None or rate in (0.0, 1.0):
+    # Where every command scores alike the bootstrap would claim to be certain, also at a rate between the ends.
+    if interval is None or interval[0] == interval[1]:
         interval = wilson(rate * len(clusters), len(clusters))
     return {
         "n": len(inside), "k": int(sum(hits)), "rate": rounded(rate), "ci95": [rounded(bound) for bound in interval],

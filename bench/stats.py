@@ -78,7 +78,7 @@ def proportion_interval(clusters: Sequence[str], credits: Sequence[float], *, se
     """The 95 % interval of a proportion.
 
     Wilson's where every trial is a cluster by itself and is a hit or none, the cluster bootstrap otherwise. Where all
-    trials agree (the bootstrap would claim to be certain), Wilson's with as many trials as there are clusters.
+    clusters agree (the bootstrap would claim to be certain), Wilson's with as many trials as there are clusters.
 
     Args:
         clusters: the cluster of each trial, at least one.
@@ -89,15 +89,13 @@ def proportion_interval(clusters: Sequence[str], credits: Sequence[float], *, se
     names = sorted(set(clusters))
     if len(names) == n and set(credits) <= {0.0, 1.0}:
         return wilson(k, n)
-    if k in (0.0, float(n)):
-        return wilson(len(names) * k / n, len(names))
     index = {name: number for number, name in enumerate(names)}
     sums = np.zeros((len(names), 2))
     for cluster, credit in zip(clusters, credits, strict=True):
         sums[index[cluster]] += (credit, 1.0)
     found = cluster_bootstrap(sums, lambda drawn: drawn[:, 0] / drawn[:, 1], seed=seed)
     assert found is not None, "every draw of clusters with trials has a proportion"
-    return found
+    return found if found[0] < found[1] else wilson(len(names) * k / n, len(names))
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:

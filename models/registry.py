@@ -67,6 +67,7 @@ class Role(StrEnum):
     LANGUAGE_MODEL = "language_model"
     POLICY = "policy"
     TTS = "tts"
+    TEXT_EMBEDDING = "text_embedding"
 
 
 class _Strict(BaseModel):
