@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.build import cues, vgbench
-from bench.build.catalogue import CORPORA, smoke
+from bench.build.catalogue import CORPORA
 from bench.build.corpus import build, render_plan
 from bench.build.kokoro import times_of_words
 from bench.build.plans import Plan
 from bench.build.scenes import FADE_SAMPLES, SEGMENT_DBFS, Part, draw_acoustics, render
 from bench.build.scripts import Scripts, load_scripts
+from bench.build.smoke import smoke
 from bench.build.speech import Request, Speech, SpokenText
 from bench.build.voices import SPLITS, Voice, draw_pair, voices_of
 from bench.trials import load_manifest

@@ -253,9 +253,11 @@ def test_a_hundred_kills_run_nothing_twice_and_lose_nothing(nursery: Nursery, tm
     assert all(states[State.OUTCOME_UNKNOWN] <= 1 for states in ends)
     assert 0 < unknown < 60, "kills must fall inside and outside the window between the two commits"
     cut = 0
-    for seed in range(5):
+    for seed in range(50):
         with tempfile.TemporaryDirectory() as folder:
             cut += kill_after_times(nursery, Path(folder), kills=8, seed=seed)
+        if seed >= 4 and cut > 0:  # on a fast machine the time between the two commits is seldom hit
+            break
     assert cut > 0
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Any, Protocol
@@ -117,9 +118,9 @@ class SphinxAligner:
     def align(self, audio: Audio, text: str) -> tuple[Word, ...]:
         """See :meth:`Aligner.align`. Numbers must be written in words: digits can be read in several ways."""
         words = spoken_words(text)
-        parts = [(index, part) for index, word in enumerate(words) for part in self._parts(word)]
-        if not parts:
+        if not words:
             raise AlignmentError("there is no word to align")
+        parts = [(index, part) for index, word in enumerate(words) for part in self._parts(word)]
         spans = self._decode(audio, [part for _, part in parts])
         placed: dict[int, Span] = {}
         for (index, _), span in zip(parts, spans, strict=True):
@@ -134,6 +135,8 @@ class SphinxAligner:
         for symbol, spoken in _SPOKEN_SYMBOLS.items():
             word = word.replace(symbol, f" {spoken} ")
         parts = [part.casefold().replace("\u2019", "'") for part in _PART_RE.findall(word)]
+        if not parts:
+            raise AlignmentError(f"{word!r} is not written in letters: write it in words")
         return [self._known(part) for part in parts]
 
     def _known(self, part: str) -> str:
@@ -200,31 +203,60 @@ class WhisperAligner:
             raise AlignmentError(
                 f"no word of the transcript was heard ({why}): is it the transcript of this recording?"
             )
-        return _with_guesses(words, placed, audio.size)
+        return with_guesses(words, placed, audio.size)
 
 
-class FirstAligner:
-    """The first of several that can align.
+class Deferred:
+    """An aligner that is made when it is first needed: most recordings never need the second one.
 
     Args:
-        aligners: the best first.
+        name: what aligns, for the record.
+        make: makes it.
     """
 
-    def __init__(self, *aligners: Aligner) -> None:
-        if not aligners:
-            raise ValueError("no aligner")
-        self._aligners = aligners
-        self.name = "+".join(aligner.name for aligner in aligners)
+    def __init__(self, name: str, make: Callable[[], Aligner]) -> None:
+        self.name = name
+        self._make = make
+        self._aligner: Aligner | None = None
 
     def align(self, audio: Audio, text: str) -> tuple[Word, ...]:
         """See :meth:`Aligner.align`."""
-        problems: list[str] = []
-        for aligner in self._aligners:
-            try:
-                return aligner.align(audio, text)
-            except AlignmentError as error:
-                problems.append(f"{aligner.name}: {error}")
-        raise AlignmentError("; ".join(problems))
+        if self._aligner is None:
+            self._aligner = self._make()
+        return self._aligner.align(audio, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Words with their times.
+
+    Attributes:
+        words: as :meth:`Aligner.align` gives them.
+        name: of the aligner that placed them.
+    """
+
+    words: tuple[Word, ...]
+    name: str
+
+
+def align_with_first(aligners: Sequence[Aligner], audio: Audio, text: str) -> Alignment:
+    """Place words with the first of several aligners that can.
+
+    Args:
+        aligners: the best first.
+        audio: float32 ``(samples,)`` at 16 kHz.
+        text: what is said in it.
+
+    Raises:
+        AlignmentError: when none of them can; tells why of each.
+    """
+    problems: list[str] = []
+    for aligner in aligners:
+        try:
+            return Alignment(aligner.align(audio, text), aligner.name)
+        except AlignmentError as error:
+            problems.append(f"{aligner.name}: {error}")
+    raise AlignmentError("; ".join(problems) or "there is nothing to align with")
 
 
 def without_pauses(audio: Audio, words: Sequence[Word]) -> tuple[Word, ...]:
@@ -276,8 +308,17 @@ def _runs(active: np.ndarray, offset: int) -> list[tuple[int, int]]:
     return out
 
 
-def _with_guesses(words: Sequence[str], placed: dict[int, Span], samples: int) -> tuple[Word, ...]:
-    """All words; those without a place share what lies between their neighbours."""
+def with_guesses(words: Sequence[str], placed: Mapping[int, Span], samples: int) -> tuple[Word, ...]:
+    """All words; those without a place share what lies between their neighbours.
+
+    Args:
+        words: as written, in order.
+        placed: spans by the index of their word; those that are missing are guessed.
+        samples: length of the recording.
+
+    Returns:
+        The words, those that were guessed with probability 0.
+    """
     out: list[Word] = []
     index = 0
     while index < len(words):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Final
@@ -59,10 +60,15 @@ def _alike(one: str, other: str) -> bool:
     return matcher.quick_ratio() >= ALIKE_FROM and matcher.ratio() >= ALIKE_FROM
 
 
-def _texts(words: Sequence[str]) -> list[str]:
-    return [token.text for token in tokens([part for word in words for part in word.replace("-", " ").split()])]
+def _texts(words: Sequence[str]) -> tuple[str, ...]:
+    return _texts_of(" ".join(words))
 
 
-def _wanted(answer: str) -> list[str]:
-    wanted = _texts(answer.split())
+@functools.lru_cache(maxsize=8192)  # a corpus compares each of its texts with each of its answers
+def _texts_of(text: str) -> tuple[str, ...]:
+    return tuple(token.text for token in tokens(text.replace("-", " ").split()))
+
+
+def _wanted(answer: str) -> tuple[str, ...]:
+    wanted = _texts_of(answer)
     return wanted[1:] if len(wanted) > 1 and wanted[0] in ARTICLES else wanted

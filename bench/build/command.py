@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _build(name: str, args: argparse.Namespace) -> Path:
-    from bench.build.catalogue import CORPORA, of_split, smoke
+    from bench.build.catalogue import CORPORA, of_split
     from bench.build.corpus import build
     from bench.build.scripts import load_scripts
     from bench.build.speech import cache_folder
@@ -73,8 +73,11 @@ def _build(name: str, args: argparse.Namespace) -> Path:
             from bench.build.ear import build_ear
 
             return build_ear(folder, factory, args.workers, progress, split=args.split, limit=args.limit)
-        make = smoke if name == "smoke" else CORPORA[name]
-        plans = list(of_split(make, args.split)(load_scripts()))[: args.limit]
+        if name == "smoke":
+            from bench.build.smoke import build_smoke
+
+            return build_smoke(load_scripts(), folder, factory, args.workers, progress)
+        plans = list(of_split(CORPORA[name], args.split)(load_scripts()))[: args.limit]
         return build(plans, folder, factory, args.workers, progress)
 
 

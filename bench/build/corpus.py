@@ -31,14 +31,14 @@ MANIFEST: Final = "manifest.jsonl"
 _BUILT: Final = "built.jsonl"
 _AUDIO: Final = "audio"
 
-Stage = Literal["speech", "rooms"]
-Report = Callable[[Stage, int, int], None]
+Container = Literal["wav", "flac"]
+Report = Callable[[str, int, int], None]
 """Told of progress: the stage, how many are done, of how many."""
 
 
 def build(
     plans: Sequence[Plan], folder: Path, factory: Callable[[], Any], workers: int, report: Report,
-    speech_folder: Path | None = None,
+    speech_folder: Path | None = None, *, container: Container = "wav",
 ) -> Path:  # fmt: skip
     """Build a corpus, or what is missing of it.
 
@@ -49,6 +49,7 @@ def build(
         workers: processes, one thread each.
         report: told of progress.
         speech_folder: the speech cache; None for the usual one.
+        container: of the recordings; both hold the same samples.
 
     Returns:
         The manifest's path.
@@ -68,7 +69,7 @@ def build(
     missing = [plan for plan in plans if digests[plan.id] not in known]
     with (folder / _BUILT).open("a", encoding="utf-8") as log:
         for done, (digest, trial) in enumerate(
-            _render_all(missing, digests, folder, factory, workers, speech_folder), 1
+            _render_all(missing, digests, folder, factory, workers, speech_folder, container), 1
         ):
             known[digest] = trial
             log.write(json.dumps([digest, trial], ensure_ascii=False) + "\n")
@@ -96,13 +97,13 @@ def _built(folder: Path) -> dict[str, dict[str, Any]]:
 
 def _render_all(
     plans: Sequence[Plan], digests: dict[str, str], folder: Path, factory: Callable[[], Any], workers: int,
-    speech_folder: Path | None,
+    speech_folder: Path | None, container: Container,
 ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
     if not plans:
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(factory, speech_folder)) as pool:
-        jobs = {pool.submit(_render_one, plan, folder): plan for plan in plans}
+        jobs = {pool.submit(_render_one, plan, folder, container): plan for plan in plans}
         try:
             for job in as_completed(jobs):
                 yield digests[jobs[job].id], job.result()
@@ -118,21 +119,22 @@ def _start(factory: Callable[[], Any], speech_folder: Path | None) -> None:
     _speech = Speech(factory(), speech_folder)
 
 
-def _render_one(plan: Plan, folder: Path) -> dict[str, Any]:
+def _render_one(plan: Plan, folder: Path, container: Container) -> dict[str, Any]:
     assert _speech is not None, "the pool starts every worker with its own cache"
-    return render_plan(plan, _speech, folder)
+    return render_plan(plan, _speech, folder, container)
 
 
-def render_plan(plan: Plan, speech: Speech, folder: Path) -> dict[str, Any]:
+def render_plan(plan: Plan, speech: Speech, folder: Path, container: Container = "wav") -> dict[str, Any]:
     """Render one plan.
 
     Args:
         plan: the trial to be.
         speech: where its speech comes from.
         folder: of the corpus.
+        container: of the recording.
 
     Returns:
-        Its line of the manifest. The WAV file is there when this returns.
+        Its line of the manifest. The recording is there when this returns.
     """
     trial: dict[str, Any] = {
         "id": plan.id, "family": plan.family, "condition": plan.condition, "audio": None, "text": plan.text,
@@ -157,8 +159,8 @@ def render_plan(plan: Plan, speech: Speech, folder: Path) -> dict[str, Any]:
         for said in plan.utterances
     )  # fmt: skip
     scene = render(parts, acoustics)
-    name = f"{_AUDIO}/{plan.id}.wav"
-    digest = _write_wav(folder / name, scene)
+    name = f"{_AUDIO}/{plan.id}.{container}"
+    digest = _write(folder / name, scene, container)
     return trial | {
         "audio": name,
         "segments": [
@@ -190,9 +192,9 @@ def _acoustics(
     return draw_acoustics(split, index, dry=dry, snr_db=snr_db, far_m=far_m, rt60_s=rt60_s)
 
 
-def _write_wav(path: Path, scene: Scene) -> str:
+def _write(path: Path, scene: Scene, container: Container) -> str:
     pcm = np.round(scene.samples * 32767.0).astype(np.int16)
     draft = path.with_suffix(".tmp")
-    soundfile.write(draft, pcm, SAMPLE_RATE_HZ, format="WAV", subtype="PCM_16")
+    soundfile.write(draft, pcm, SAMPLE_RATE_HZ, format=container.upper(), subtype="PCM_16")
     os.replace(draft, path)
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -16,7 +16,7 @@ import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -54,7 +54,7 @@ _FIRST_ROOM: Final = 20_000
 """Rooms are numbered within a split; the other corpora use lower numbers."""
 _BABBLE_SPARE: Final = 3
 
-Report = Callable[[Any, int, int], None]
+Report = Callable[[str, int, int], None]
 """Told of progress: the stage, how many are done, of how many."""
 
 
@@ -108,8 +108,8 @@ class EarPlan:
 
 def build_ear(
     folder: Path, factory: Callable[[], Any], workers: int, report: Report, *, split: str | None = None,
-    limit: int | None = None, scripts: EarScripts | None = None, tagger: Tagger | None = None,
-    speech_folder: Path | None = None,
+    limit: int | None = None, only: Collection[str] | None = None, scripts: EarScripts | None = None,
+    tagger: Tagger | None = None, speech_folder: Path | None = None,
 ) -> Path:  # fmt: skip
     """Build the corpus, or what is missing of it.
 
@@ -120,6 +120,7 @@ def build_ear(
         report: told of progress.
         split: only that split.
         limit: stop after the triplet that brings the trials to this number.
+        only: the ids of the scripts to record; None for all. The others still lend their voices to babble.
         scripts: what is said; None for those that come with the benchmark.
         tagger: knows parts of speech; None for spaCy.
         speech_folder: the speech cache; None for the usual one.
@@ -136,7 +137,8 @@ def build_ear(
     chosen = scripts or load_ear_scripts()
     if split is not None:
         chosen = chosen.of([split])
-    plans = _limited(ear_plans(chosen, tagger or SpacyTagger()), limit)
+    plans = [plan for plan in ear_plans(chosen, tagger or SpacyTagger()) if only is None or plan.script.id in only]
+    plans = _limited(plans, limit)
     speech = Speech(factory(), speech_folder)
     (folder / _AUDIO).mkdir(parents=True, exist_ok=True)
     for done, of, _ in fill(speech, (r for plan in plans for r in plan.requests), factory, workers, speech_folder):

@@ -158,9 +158,7 @@ def measure(
     )  # fmt: skip
 
 
-def measure_all(
-    judge: Judge, folder: Path = LABELLED, progress: Callable[[], None] = lambda: None
-) -> list[Agreement]:
+def measure_all(judge: Judge, folder: Path = LABELLED, progress: Callable[[], None] = lambda: None) -> list[Agreement]:
     """A judge against the whole agreement set, kind by kind.
 
     Raises:
@@ -184,7 +182,9 @@ def lines(found: Sequence[Agreement], *, missed: bool = False) -> list[str]:
         for label, counts in zip(one.labels, one.table.astype(int).tolist(), strict=True):
             out.append("  " + label.ljust(max(width, 13)) + "".join(f"  {count:>{width}}" for count in counts))
         if missed:
-            out += [f"  {scene}: {label}, judged {said}: {text[:_SHOWN_CHARS]}" for scene, label, said, text in one.missed]
+            out += [
+                f"  {scene}: {label}, judged {said}: {text[:_SHOWN_CHARS]}" for scene, label, said, text in one.missed
+            ]
     return out
 
 

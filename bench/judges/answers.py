@@ -30,7 +30,7 @@ _LEADING = frozenset(
 )  # fmt: skip
 """May stand before an accepted answer without being part of it."""
 _SPLIT = re.compile(
-    r"(?<=[.!?…;:,])\s+|\s+[-–—]+\s+|\s+(?=(?:but|while|whereas|although|though|because|since|however|except|rather"
+    r"(?<=[.!?…;:,])\s+|\s+[-\u2013\u2014]+\s+|\s+(?=(?:but|while|whereas|although|though|because|since|however|except|rather"
     r"|instead|and then|then|not|nor|and the|yet|after|before|when|until)\b)",
     re.IGNORECASE,
 )
@@ -58,8 +58,9 @@ _YES: Final = frozenset({"yes", "yep", "yeah", "yup", "sure", "correct", "indeed
 _NO: Final = frozenset({"no", "nope", "nah", "never"})
 _LETTER = re.compile(r"[A-F]")
 _OPTION_FIRST = re.compile(
-    r"^\W*(?:the )?(?:correct )?(?:answer|option|choice)?\W*(?:is)?\W*(?:option\W*)?\(?([A-F])(?:[).:;,]|$)", re.IGNORECASE
-)  # fmt: skip
+    r"^\W*(?:the )?(?:correct )?(?:answer|option|choice)?\W*(?:is)?\W*(?:option\W*)?\(?([A-F])(?:[).:;,]|$)",
+    re.IGNORECASE,
+)
 _OPTION_NAMED = re.compile(r"\boption (?:is )?\(?([A-F])\b|\(([A-F])\)")
 _OWNERS = frozenset({"the", "a", "an", "his", "her", "their", "my", "our", "its"})
 _LINKS = frozenset(

@@ -42,7 +42,7 @@ class Embedder:
                 folder = self._folder()
                 from transformers.utils import logging
 
-                logging.disable_progress_bar()
+                logging.disable_progress_bar()  # type: ignore[no-untyped-call]
                 self._model = MiniLm(folder)
             return self._model.vectors(texts)
 

@@ -1,4 +1,4 @@
-"""One chat completion from any endpoint that speaks OpenAI's protocol: bounded in time and size, retried where waiting can help.
+"""One chat completion from any endpoint that speaks OpenAI's protocol: bounded in time and size, retried with patience.
 
 Retried are 429, 5xx, time-outs and broken connections, after 1, 2, 4 … seconds or what the endpoint asks for. The key
 goes into the header and nowhere else, and is taken out of every message.
@@ -75,7 +75,9 @@ class Endpoint:
         self._retries = retries
         self._sleep = sleep
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.Client(headers=headers, timeout=httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)))
+        self._client = httpx.Client(
+            headers=headers, timeout=httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
+        )
         self._lock = threading.Lock()
         self._unanswered = 0
 

@@ -96,7 +96,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: arguments without the program's name.
     """
-    parser = argparse.ArgumentParser(prog="python -m bench.judges.fit", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.judges.fit", description="fit the offline judge's classifiers"
+    )
     parser.add_argument("--dry-run", action="store_true", help="only print; leave the weights as they are")
     args = parser.parse_args(argv)
     embedder = Embedder()
@@ -111,7 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show(kind, sets[kind], said, f"{FOLDS}-fold cross-validation by scene")
     rules = OfflineJudge(embedder, {})
     answers = sets["answer"]
-    _show("answer", answers, [rules.judge(item.case).label for item in answers], "the rules on what they were made with")
+    _show(
+        "answer", answers, [rules.judge(item.case).label for item in answers], "the rules on what they were made with"
+    )
     if args.dry_run:
         return 0
     classifiers = {name: one.fitted(lambda at: True) for name, one in examples.items()}

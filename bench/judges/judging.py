@@ -1,7 +1,7 @@
 """``voicegate bench judge``: asks a judge about each response of a run that has no verdict yet, and keeps what it says.
 
-A verdict is a line of ``judgements.jsonl``, on disk at once, so a judgement can be stopped at any point and gone on with
-by the same command. What could not be judged leaves no line: it is counted, and a later call tries again.
+A verdict is a line of ``judgements.jsonl``, on disk at once, so that judging can be stopped at any point and gone on
+with by the same command. What could not be judged leaves no line: it is counted, and a later call tries again.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ def report_lines(report: JudgingReport, folder: Path) -> list[str]:
 
     new = sum(report.judged.values())
     out = [
-        f"{new} of {report.total} responses judged in {as_duration(report.elapsed_s)}, {report.by_rule} of them by rule; "
-        f"{report.before} had a verdict already, {len(report.not_judged)} not judged"
+        f"{new} of {report.total} responses judged in {as_duration(report.elapsed_s)}, {report.by_rule} of them by "
+        f"rule; {report.before} had a verdict already, {len(report.not_judged)} not judged"
     ]
     for kind in KINDS:
         labels = [f"{count} {label}" for (one, label), count in sorted(report.judged.items()) if one == kind]

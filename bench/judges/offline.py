@@ -44,9 +44,7 @@ class OfflineJudge:
         classifiers: other weights than the shipped ones, while fitting.
     """
 
-    def __init__(
-        self, embedder: Embedder | None = None, classifiers: Mapping[str, Linear] | None = None
-    ) -> None:
+    def __init__(self, embedder: Embedder | None = None, classifiers: Mapping[str, Linear] | None = None) -> None:
         self._embedder = embedder or Embedder()
         shipped, digest = ({}, "") if classifiers is not None else _weights(WEIGHTS)
         self._classifiers = classifiers if classifiers is not None else shipped

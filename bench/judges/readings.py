@@ -19,7 +19,8 @@ Reading = tuple[str, float | str]
 6000)`` …"""
 
 MONTHS: Final = (
-    "january february march april may june july august september october november december".split()
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+    "december",
 )  # fmt: skip
 _MONTH_OF = {name: at for at, month in enumerate(MONTHS, 1) for name in (month, month[:3])} | {"sept": 9}
 _UNITS: Final[dict[str, tuple[str, float]]] = {
@@ -166,7 +167,11 @@ def _clock(hour: int, minute: int, half: str, words: str) -> Token:
 def _time(raw: Sequence[SpokenToken], at: int) -> _Taken | None:
     words = [_text(raw, at + step) for step in range(5)]
     start = 1 if words[0] in ("a", "an") else 0
-    if words[start] in ("half", "quarter") and words[start + 1] in ("past", "to", "after") and at + start + 2 < len(raw):
+    if (
+        words[start] in ("half", "quarter")
+        and words[start + 1] in ("past", "to", "after")
+        and at + start + 2 < len(raw)
+    ):
         hour = _hour(raw[at + start + 2])
         if hour is not None:
             minute = 30 if words[start] == "half" else 15
@@ -185,13 +190,13 @@ def _time(raw: Sequence[SpokenToken], at: int) -> _Taken | None:
         half, more = _half_of(raw, at + 1 + plus)
         if plus or more:
             return _clock(hour, 0, half, words[0]), 1 + plus + more
-    parts = words[0].replace(".", ":").split(":")
-    if len(parts) == 2 and all(part.isdigit() for part in parts) and int(parts[0]) <= 24:
+    digits = words[0].replace(".", ":").split(":")
+    if len(digits) == 2 and all(part.isdigit() for part in digits) and int(digits[0]) <= 24:
         # "5.30" reaches us as 5.3; a time has two digits behind its point.
-        minute = int(parts[1].ljust(2, "0")) if "." in words[0] else int(parts[1])
+        minute = int(digits[1].ljust(2, "0")) if "." in words[0] else int(digits[1])
         half, more = _half_of(raw, at + 1)
         if minute < 60 and (more or ":" in words[0]):
-            base = _clock(int(parts[0]), minute, half, words[0])
+            base = _clock(int(digits[0]), minute, half, words[0])
             return Token(base.text, base.readings | _number_readings(raw[at]), base.half), 1 + more
     return None
 

@@ -1,4 +1,4 @@
-"""What needs no judge: silence, a tool call, a mute mark and an exact match are settled by rule, before any judge is asked.
+"""What needs no judge: silence, a tool call, a mute mark, an exact match. Rules settle them before any judge is asked.
 
 The same rules stand before every judge, so that none of them can be talked, or can slip, into calling silence a repair.
 """

@@ -1,4 +1,4 @@
-"""What shows whether a response takes up an utterance: likeness in meaning, piece by piece, against the other utterance;
+"""What shows whether a response takes up an utterance: likeness in meaning, piece by piece, against the other one;
 words in common; an accepted answer in it; a refusal that could be about anything."""
 
 from __future__ import annotations

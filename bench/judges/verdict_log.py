@@ -45,7 +45,7 @@ class VerdictLog:
         except OSError as error:
             os.ftruncate(self._file, start)
             raise JudgementsError(
-                f"{self._path}: cannot be written ({error.strerror}); free some space and judge again: what is there is kept"
+                f"{self._path}: cannot be written ({error.strerror}); free some space and judge again"
             ) from error
 
     def close(self) -> None:

@@ -48,7 +48,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def heard_text(trial: Trial) -> str:
-    """What can be heard of a masked recording, with the mask's kind in brackets where it lies: "I like [noise] the most".
+    """What can be heard of a masked recording, the mask's kind in brackets where it lies: "I like [noise] the most".
 
     Returns:
         It; empty where the manifest does not tell the words' times and the mask's.
