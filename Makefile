@@ -38,6 +38,7 @@ $(VENV)/.base: $(INPUTS) | $(VENV)/bin/python
 $(VENV)/.dev: $(VENV)/.base
 	@echo "installing the test tools"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/voicegate models pull minilm-l6-v2
 	@touch $@
 
 $(VENV)/.models: $(VENV)/.base models/registry.toml

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent.exit_codes import ExitCode
 from bench.build.command import add_build_parser
+from bench.build.mask_command import add_mask_parsers
+from bench.loaders.command import add_import_parser
 
 if TYPE_CHECKING:
     from bench.judges.case import Judge
@@ -32,6 +34,8 @@ def add_bench_parser(commands: Subparsers) -> None:
     bench.set_defaults(run_command=_command)
     inner = bench.add_subparsers(dest="bench_command", required=True, metavar="COMMAND")
     add_build_parser(inner)
+    add_import_parser(inner)
+    add_mask_parsers(inner)
 
     run = inner.add_parser("run", help="play a manifest of trials and log what came of each")
     _play_flags(run, default_policy=None)
@@ -145,11 +149,20 @@ def _command(args: argparse.Namespace) -> int:
         The exit code. What a person can mend is printed; a bug keeps its traceback.
     """
     from bench.build.command import run as build
+    from bench.build.ear_scripts import EarScriptError
+    from bench.build.fillers import FillerError
+    from bench.build.function_words import TaggerError
+    from bench.build.kokoro import SpeechBuildError
+    from bench.build.mask_command import run_mask, run_mask_check
+    from bench.build.masking import MaskingError
+    from bench.build.recordings import RecordingError
     from bench.contestants import UnknownContestantError
     from bench.executors import WorkersFailedError
     from bench.judgements import JudgementsError
     from bench.judges.endpoint import EndpointError
     from bench.judges.judging import JudgingRefusedError
+    from bench.loaders.command import run_import
+    from bench.loaders.rows import LoaderError
     from bench.preflight import PreflightError
     from bench.provenance import ConfigurationDiffersError
     from bench.report.errors import ReportError
@@ -160,12 +173,12 @@ def _command(args: argparse.Namespace) -> int:
 
     usage = (
         ManifestError, RunRefusedError, ConfigurationDiffersError, UnknownContestantError, ScoreError, ReportError,
-        JudgingRefusedError, EndpointError,
+        JudgingRefusedError, EndpointError, LoaderError, RecordingError, EarScriptError, TaggerError, FillerError,
     )  # fmt: skip
-    failed = (WorkersFailedError, JudgementsError, PreflightError, RunLogError)
+    failed = (WorkersFailedError, JudgementsError, PreflightError, RunLogError, MaskingError, SpeechBuildError)
     commands = {
-        "build": build, "run": _run, "judge": _judge, "score": _score, "compare": _compare, "report": _report,
-        "parity": _parity,
+        "build": build, "import": run_import, "mask": run_mask, "mask-check": run_mask_check, "run": _run,
+        "judge": _judge, "score": _score, "compare": _compare, "report": _report, "parity": _parity,
     }  # fmt: skip
     signal.signal(signal.SIGTERM, _interrupt)
     try:

@@ -9,8 +9,6 @@ no damage and a burst is. Clipping is found in the samples themselves. Training,
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,7 @@ from gate.evidence import DamageKind, DamageStretch
 from gate.span import SAMPLE_RATE_HZ, Span
 from models.mel_bands import HOP_SAMPLES, WINDOW_SAMPLES, mel_band_db
 from models.protocols import Audio, ModelId
+from models.trained_network import load_network
 
 STRIDE_FRAMES = 2
 """Mel frames per output step: 20 ms."""
@@ -113,19 +112,10 @@ class DamageCnn:
     """
 
     def __init__(self, weights: Path = WEIGHTS, threads: int = 1) -> None:
-        import onnxruntime as ort
-
-        meta = json.loads(weights.with_suffix(".json").read_text(encoding="utf-8"))
-        content = weights.read_bytes()
-        sha256 = hashlib.sha256(content).hexdigest()
-        if sha256 != meta["onnx_sha256"]:
-            raise ValueError(f"{weights} has sha256 {sha256}, its description says {meta['onnx_sha256']}")
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        self._session: Any = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        self._thresholds = thresholds_from_json(meta["thresholds"])
-        self._model = ModelId("damage", sha256)
+        network = load_network("damage", weights, threads)
+        self._session = network.session
+        self._thresholds = thresholds_from_json(network.description["thresholds"])
+        self._model = network.model
 
     @property
     def model(self) -> ModelId:

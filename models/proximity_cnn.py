@@ -10,12 +10,9 @@ calibrated with its duration. Training, data and measured error: ``models/cards/
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +20,7 @@ import numpy.typing as npt
 from gate.span import SAMPLE_RATE_HZ, Span
 from models.mel_bands import HOP_SAMPLES, WINDOW_SAMPLES, mel_band_db, running_level_db
 from models.protocols import Audio, ModelId, Nearness
+from models.trained_network import load_network
 
 STRIDE_FRAMES = 4
 """Mel frames per output step: 40 ms."""
@@ -93,19 +91,10 @@ class ProximityCnn:
     """
 
     def __init__(self, weights: Path = WEIGHTS, threads: int = 1) -> None:
-        import onnxruntime as ort
-
-        meta = json.loads(weights.with_suffix(".json").read_text(encoding="utf-8"))
-        content = weights.read_bytes()
-        sha256 = hashlib.sha256(content).hexdigest()
-        if sha256 != meta["onnx_sha256"]:
-            raise ValueError(f"{weights} has sha256 {sha256}, its description says {meta['onnx_sha256']}")
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        self._session: Any = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        self._calibration = Calibration(**meta["calibration"])
-        self._model = ModelId("proximity", sha256)
+        network = load_network("proximity", weights, threads)
+        self._session = network.session
+        self._calibration = Calibration(**network.description["calibration"])
+        self._model = network.model
 
     @property
     def model(self) -> ModelId:

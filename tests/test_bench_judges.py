@@ -123,7 +123,8 @@ def test_a_judge_is_told_what_can_be_heard_of_a_masked_recording_and_never_the_m
     trial = Trial(
         id="t", family="ear", condition="semantic_degrading/noise", audio="a.wav", split="test",
         expected=Expected(action="pardon"), mask={"kind": "noise", "spans": [[0.5, 1.1]]},
-        words=[[["I", 0, 4000], ["like", 4000, 8000]], [["red", 8000, 12000], ["plums", 12000, 17000], ["most", 17600, 20000]]],
+        words=[[["I", 0, 4000], ["like", 4000, 8000]],
+               [["red", 8000, 12000], ["plums", 12000, 17000], ["most", 17600, 20000]]],
     )  # type: ignore[call-arg]  # fmt: skip
     assert heard_text(trial) == "I like [noise] most"
     assert heard_text(trial.model_copy(update={"mask": None})) == ""
@@ -198,7 +199,7 @@ def test_a_response_without_a_verdict_leaves_no_line_and_no_figure_and_is_asked_
     later = Clerk("explicit_repair")
     judge_run(folder, later)
     assert [case.id for case in later.asked] == ["repair", "wide"]
-    assert score(folder)["ear"]["R"]["rate"] == 1
+    assert score(folder)["ear"]["R"]["k"] == 1
 
 
 def test_a_judge_that_is_gone_is_not_asked_about_every_case(folder: Path):
@@ -341,6 +342,7 @@ def test_progress_counts_what_was_done_before_and_what_failed(capsys: pytest.Cap
 def test_several_answers_of_one_trial_are_judged_together():
     one = played(
         "side", "side_talk", "assistant_first", "answer", "answer", said="February.\nI will mind the cup.",
-        segments=(ASSISTANT, BYSTANDER), decisions=[decision("answer", answer="February."), decision("answer", answer="x")],
+        segments=(ASSISTANT, BYSTANDER),
+        decisions=[decision("answer", answer="February."), decision("answer", answer="x")],
     )  # fmt: skip
     assert [case.response for case in waiting([one])] == ["February.\nI will mind the cup."]

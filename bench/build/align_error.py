@@ -9,6 +9,7 @@ given, too.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -60,11 +61,13 @@ def onset_errors(aligner: Aligner, spoken: Sequence[tuple[str, SpokenText]]) -> 
 
     Args:
         aligner: what is measured.
-        spoken: texts with their speech.
+        spoken: texts with their speech, one or more.
     """
     outside: list[float] = []
     told: list[float] = []
     missed = 0
+    with contextlib.suppress(AlignmentError):
+        aligner.align(spoken[0][1].samples, spoken[0][0])  # loads what is loaded when it is first needed
     began_s = time.monotonic()
     for text, speech in spoken:
         try:
@@ -96,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--texts", type=int, default=24, metavar="N", help="how many turns of dev dialogues to speak")
+    parser.add_argument("--threads", type=int, default=2, metavar="N", help="of the recogniser (default 2)")
     args = parser.parse_args(argv)
     speech = Speech(make_kokoro())
     turns = [turn.text for script in load_ear_scripts().of(["dev"]).dialogues for turn in script.turns]
@@ -103,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = turns[:: max(1, len(turns) // args.texts)][: args.texts]
     spoken = [(text, speech.say(text, voices[number % len(voices)].name)) for number, text in enumerate(chosen)]
     print(f"{len(chosen)} turns, {len(voices)} voices; errors in ms\n{HEADER}")
-    for aligner in (SphinxAligner(), WhisperAligner(load(Store(), threads=2))):
+    for aligner in (SphinxAligner(), WhisperAligner(lambda: load(Store(), args.threads))):
         print(onset_errors(aligner, spoken).line(aligner.name), flush=True)
     return 0
 

@@ -12,6 +12,7 @@ Align the clean recording and mask it afterwards: noise moves the times.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +55,11 @@ class Aligner(Protocol):
         """What aligns, for the record."""
         ...
 
+    @property
+    def error_s(self) -> float:
+        """What nine of ten word onsets err by at most; a mask reaches that much beyond its words."""
+        ...
+
     def align(self, audio: Audio, text: str) -> tuple[Word, ...]:
         """Place the words.
 
@@ -79,6 +85,7 @@ class GivenTimes:
     """
 
     name = "given"
+    error_s = 0.03
 
     def __init__(self, words: Sequence[Word]) -> None:
         self._words = tuple(words)
@@ -100,23 +107,17 @@ class GivenTimes:
 
 
 class SphinxAligner:
-    """Forced alignment. Keeps a decoder; use it from one thread.
-
-    Raises:
-        AlignmentError: when PocketSphinx is not installed.
-    """
+    """Forced alignment. Keeps a decoder once it was needed; use it from one thread."""
 
     name = "pocketsphinx"
-
-    def __init__(self) -> None:
-        try:
-            pocketsphinx = importlib.import_module("pocketsphinx")
-        except ImportError as error:
-            raise AlignmentError("no forced alignment: pip install 'voicegate[bench]'") from error
-        self._decoder: Any = pocketsphinx.Decoder(samprate=SAMPLE_RATE_HZ, lm=None, loglevel="FATAL")
+    error_s = 0.03
 
     def align(self, audio: Audio, text: str) -> tuple[Word, ...]:
-        """See :meth:`Aligner.align`. Numbers must be written in words: digits can be read in several ways."""
+        """See :meth:`Aligner.align`. Numbers must be written in words: digits can be read in several ways.
+
+        Raises:
+            AlignmentError: also when PocketSphinx is not installed.
+        """
         words = spoken_words(text)
         if not words:
             raise AlignmentError("there is no word to align")
@@ -127,6 +128,14 @@ class SphinxAligner:
             placed[index] = placed[index].cover(span) if index in placed else span
         aligned = [Word(word, placed[index], 1.0) for index, word in enumerate(words)]
         return without_pauses(audio, aligned)
+
+    @functools.cached_property
+    def _decoder(self) -> Any:
+        try:
+            pocketsphinx = importlib.import_module("pocketsphinx")
+        except ImportError as error:
+            raise AlignmentError("it is not installed: pip install 'voicegate[bench]'") from error
+        return pocketsphinx.Decoder(samprate=SAMPLE_RATE_HZ, lm=None, loglevel="FATAL")
 
     def _parts(self, word: str) -> list[str]:
         """The dictionary words that a written word is spoken as ("twenty-one": two)."""
@@ -179,12 +188,14 @@ class WhisperAligner:
     """The words that the speech ear hears, matched to the transcript's.
 
     Args:
-        ear: the ear.
+        load: loads the ear; called when it is first needed, which for most recordings is never.
     """
 
-    def __init__(self, ear: SpeechEar) -> None:
-        self._ear = ear
-        self.name = ear.model.name
+    name = "whisper"
+    error_s = 0.07
+
+    def __init__(self, load: Callable[[], SpeechEar]) -> None:
+        self._load = load
 
     def align(self, audio: Audio, text: str) -> tuple[Word, ...]:
         """See :meth:`Aligner.align`. Words that were not heard as written have probability 0."""
@@ -205,25 +216,9 @@ class WhisperAligner:
             )
         return with_guesses(words, placed, audio.size)
 
-
-class Deferred:
-    """An aligner that is made when it is first needed: most recordings never need the second one.
-
-    Args:
-        name: what aligns, for the record.
-        make: makes it.
-    """
-
-    def __init__(self, name: str, make: Callable[[], Aligner]) -> None:
-        self.name = name
-        self._make = make
-        self._aligner: Aligner | None = None
-
-    def align(self, audio: Audio, text: str) -> tuple[Word, ...]:
-        """See :meth:`Aligner.align`."""
-        if self._aligner is None:
-            self._aligner = self._make()
-        return self._aligner.align(audio, text)
+    @functools.cached_property
+    def _ear(self) -> SpeechEar:
+        return self._load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +228,12 @@ class Alignment:
     Attributes:
         words: as :meth:`Aligner.align` gives them.
         name: of the aligner that placed them.
+        error_s: of that aligner.
     """
 
     words: tuple[Word, ...]
     name: str
+    error_s: float
 
 
 def align_with_first(aligners: Sequence[Aligner], audio: Audio, text: str) -> Alignment:
@@ -253,7 +250,7 @@ def align_with_first(aligners: Sequence[Aligner], audio: Audio, text: str) -> Al
     problems: list[str] = []
     for aligner in aligners:
         try:
-            return Alignment(aligner.align(audio, text), aligner.name)
+            return Alignment(aligner.align(audio, text), aligner.name, aligner.error_s)
         except AlignmentError as error:
             problems.append(f"{aligner.name}: {error}")
     raise AlignmentError("; ".join(problems) or "there is nothing to align with")

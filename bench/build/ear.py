@@ -27,9 +27,9 @@ import soundfile
 
 from bench.build.answers import says
 from bench.build.ear_scripts import EarDialogue, EarScript, EarScripts, Gender, SpeakerLabel, load_ear_scripts
-from bench.build.fillers import BABBLE_VOICES, Fillers, MaskKind
+from bench.build.fillers import BABBLE_VOICES, FillerError, Fillers, MaskKind
 from bench.build.function_words import SpacyTagger, Tagger, function_words
-from bench.build.masking import MASK_KINDS, seeded
+from bench.build.masking import MASK_KINDS, MaskingError, seeded
 from bench.build.phrases import spoken_words
 from bench.build.scenes import Part, Scene, draw_acoustics, render
 from bench.build.speech import Request, Speech, fill
@@ -256,7 +256,7 @@ def render_plan(plan: EarPlan, speech: Speech, folder: Path) -> list[Trial]:
         Its trials. Their audio is there when this returns.
 
     Raises:
-        MaskingError: when the script cannot be masked.
+        MaskingError: when the script cannot be masked; names it.
     """
     acoustics = draw_acoustics(plan.split, plan.room, snr_db=plan.snr_db)
     parts = tuple(
@@ -266,7 +266,7 @@ def render_plan(plan: EarPlan, speech: Speech, folder: Path) -> list[Trial]:
     scene = render(parts, acoustics)
     recording = Recording(
         plan.script.id, scene.samples, tuple(word for words in scene.words for word in words),
-        plan.script.answers[:1], plan.function_words,
+        plan.script.answers[:1], plan.script.answers, plan.function_words,
     )  # fmt: skip
     fillers = Fillers(voices=[speech.say(one.text, one.voice, one.speed).samples for one in plan.babble])
     facts = {
@@ -277,7 +277,10 @@ def render_plan(plan: EarPlan, speech: Speech, folder: Path) -> list[Trial]:
         "duration_s": round(scene.samples.size / SAMPLE_RATE_HZ, 3),
         "scale_db": round(scene.scale_db, 2),
     }
-    return [_trial(plan, scene, made, facts, folder) for made in realise(recording, fillers, SEED, plan.kinds)]
+    try:
+        return [_trial(plan, scene, made, facts, folder) for made in realise(recording, fillers, SEED, plan.kinds)]
+    except (MaskingError, FillerError) as error:
+        raise MaskingError(f"{plan.script.id}: {error}") from error
 
 
 def _trial(plan: EarPlan, scene: Scene, made: Realisation, facts: dict[str, Any], folder: Path) -> Trial:

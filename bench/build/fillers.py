@@ -25,6 +25,11 @@ BABBLE_VOICES: Final = 5
 """Of three talkers a listener still catches words; of five hardly any."""
 MIN_VOICES: Final = 3
 
+_AUDIBLE_DB: Final = -80.0
+_TRIES: Final = 50
+_QUIETEST: Final = 1e-3
+"""30 dB below the whole recording: a rest in the music is a silent mask, not one of music."""
+
 
 class FillerError(ValueError):
     """There is nothing to fill a mask with. The message says what is missing."""
@@ -86,13 +91,17 @@ def babble(rng: np.random.Generator, voices: Sequence[Audio], samples: int) -> F
     """
     speaking = [talk for talk in map(_without_pauses, voices) if talk.size]
     if len(speaking) < MIN_VOICES:
-        raise FillerError(f"babble needs {MIN_VOICES} recordings of speech or more, not {len(speaking)}")
+        raise FillerError(
+            f"babble needs {MIN_VOICES} other recordings of speech or more, not {len(speaking)}: name some, or leave "
+            "that mask out"
+        )
     chosen = rng.permutation(len(speaking))[:BABBLE_VOICES]
     return _unit(np.sum([_excerpt(rng, [speaking[index]], samples) for index in chosen], axis=0))
 
 
 def _without_pauses(audio: Audio) -> Audio:
-    active = active_frames(loudness_db(audio))
+    level_db = loudness_db(audio)
+    active = active_frames(level_db) & (level_db > _AUDIBLE_DB)
     return audio[: active.size * HOP_SAMPLES].reshape(-1, HOP_SAMPLES)[active].reshape(-1)
 
 
@@ -102,8 +111,13 @@ def _excerpt(rng: np.random.Generator, recordings: Sequence[Audio], samples: int
         raise FillerError("a recording to fill masks with is empty")
     if source.size < samples:
         source = np.tile(source, -(-samples // source.size))
-    start = int(rng.integers(0, source.size - samples + 1))
-    return _unit(source[start : start + samples].astype(np.float64))
+    loud = float(np.mean(source.astype(np.float64) ** 2))
+    for _ in range(_TRIES):
+        start = int(rng.integers(0, source.size - samples + 1))
+        excerpt = source[start : start + samples].astype(np.float64)
+        if excerpt.size == 0 or float(np.mean(excerpt**2)) > _QUIETEST * loud:
+            return _unit(excerpt)
+    raise FillerError("a recording to fill masks with is silent")
 
 
 def _unit(sound: FloatArray) -> FloatArray:

@@ -17,6 +17,7 @@ from typing import Final, get_args
 
 import numpy as np
 
+from bench.build.answers import says
 from bench.build.fillers import Fillers, MaskKind, speech_level
 from bench.build.phrases import find_phrase
 from gate.evidence import Word
@@ -27,7 +28,7 @@ MASK_KINDS: Final[tuple[MaskKind, ...]] = get_args(MaskKind)
 
 FADE_S: Final = 0.005
 GUARD_S: Final = 0.03
-"""How far an answer's mask reaches into its neighbours, where no pause is between: aligned edges err by about that."""
+"""How far an answer's mask reaches into its neighbours, where no pause is between: told edges err by about that."""
 REACH_S: Final = 0.12
 """How far a mask reaches into a pause beside its words: a release or a breath still tells."""
 WIDE_S: Final = 0.5
@@ -79,7 +80,7 @@ def seeded(seed: int, *names: str) -> np.random.Generator:
 
 
 def answer_windows(
-    words: Sequence[Word], answers: Sequence[str], samples: int, *, wide: bool = False
+    words: Sequence[Word], answers: Sequence[str], samples: int, *, guard_s: float = GUARD_S, wide: bool = False
 ) -> tuple[Window, ...]:
     """Where answers are spoken: what a semantic-degrading mask replaces.
 
@@ -87,6 +88,7 @@ def answer_windows(
         words: of the whole recording, in order.
         answers: as they are spoken.
         samples: length of the recording.
+        guard_s: how far a window reaches beyond its words at least.
         wide: whether to expand the windows.
 
     Returns:
@@ -106,10 +108,33 @@ def answer_windows(
         raise MaskingError("there is no answer to mask")
     wide_s = WIDE_S if wide else 0.0
     return tuple(
-        word_window(words, place, samples, guard_s=GUARD_S, wide_s=wide_s)
+        word_window(words, place, samples, guard_s=guard_s, wide_s=wide_s)
         for place in sorted(set(places), key=lambda place: (place[0], -len(place)))
         if not any(place != other and set(place) <= set(other) for other in places)
     )
+
+
+def check_gone(words: Sequence[str], windows: Sequence[Window], accepted: Sequence[str]) -> None:
+    """Make sure that nothing that is left tells the answer: "twelve" is masked, and "a dozen" is said elsewhere.
+
+    Args:
+        words: of the whole recording, in order.
+        windows: what is replaced.
+        accepted: everything that counts as the answer.
+
+    Raises:
+        MaskingError: when an answer is said outside the windows.
+    """
+    gone = {index for window in windows for index in window.words}
+    stretches: list[list[str]] = [[]]
+    for index, word in enumerate(words):
+        if index in gone:
+            stretches.append([])  # what stands before a mask and what stands after it make no phrase
+        else:
+            stretches[-1].append(word)
+    for answer in accepted:
+        if any(says(stretch, answer) for stretch in stretches):
+            raise MaskingError(f"{answer!r} counts as the answer and is said elsewhere, too: name it as one to mask")
 
 
 def word_window(

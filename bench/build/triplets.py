@@ -12,10 +12,12 @@ import numpy as np
 
 from bench.build.fillers import Fillers, MaskKind
 from bench.build.masking import (
+    GUARD_S,
     MASK_KINDS,
     MaskSpec,
     Window,
     answer_windows,
+    check_gone,
     function_word_window,
     masked,
     seeded,
@@ -37,14 +39,18 @@ class Recording:
         samples: float32 ``(samples,)`` at 16 kHz.
         words: all that is said in it, with times.
         answers: what answers the question, as it is spoken; each is masked wherever it is said.
+        accepted: everything that counts as the answer; none of it may be left when those are masked.
         function_words: which of the words an invariant mask may take.
+        guard_s: how far the answer's mask reaches into its neighbours: what their times may err by.
     """
 
     name: str
     samples: Audio = field(repr=False)
     words: tuple[Word, ...]
     answers: tuple[str, ...]
+    accepted: tuple[str, ...]
     function_words: tuple[int, ...]
+    guard_s: float = GUARD_S
 
     @property
     def spoken(self) -> list[str]:
@@ -99,12 +105,14 @@ def realise(
         One for each of ``conditions(kinds, wide=wide)``, in that order.
 
     Raises:
-        MaskingError: when the answer is not said, has no time, or no function word is left to mask.
+        MaskingError: when the answer is not said, has no time, is said elsewhere in other words, or no function word is
+            left to mask.
         FillerError: when there is no material for a mask.
     """
     size = recording.samples.size
-    answer = answer_windows(recording.words, recording.answers, size)
-    expanded = answer_windows(recording.words, recording.answers, size, wide=True)
+    answer = answer_windows(recording.words, recording.answers, size, guard_s=recording.guard_s)
+    check_gone(recording.spoken, answer, recording.accepted)
+    expanded = answer_windows(recording.words, recording.answers, size, guard_s=recording.guard_s, wide=True)
     function_word = function_word_window(
         recording.words, recording.function_words, answer, size, seeded(seed, recording.name, "function word")
     )

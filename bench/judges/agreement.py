@@ -108,14 +108,15 @@ def cohens_kappa(table: FloatArray) -> float:
 
 
 def _kappas(flat: FloatArray, labels: int) -> FloatArray:
-    """Kappa of each of some tables, ``(draws, labels * labels)``."""
+    """Kappa of each of some tables, ``(draws, labels * labels)``; NaN of an empty one."""
     tables = flat.reshape(len(flat), labels, labels)
     total = tables.sum(axis=(1, 2))
+    total = np.where(total > 0, total, np.nan)
     observed = np.trace(tables, axis1=1, axis2=2) / total
     chance = (tables.sum(axis=1) * tables.sum(axis=2)).sum(axis=1) / total**2
     beyond = 1 - chance
     out = np.divide(observed - chance, beyond, out=np.ones_like(beyond), where=beyond > 1e-12)
-    return np.asarray(out, np.float64)
+    return np.where(np.isnan(total), np.nan, out)
 
 
 def measure(

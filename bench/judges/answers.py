@@ -54,6 +54,7 @@ _TAKEN_BACK = re.compile(
 _ASKS_FOR_WHAT_IS_NOT = re.compile(
     r"\b(not|\w+n't|never|forg[eo]t\w*|dislik\w*|without|fail\w*|miss\w*)\b", re.IGNORECASE
 )
+_DENIED_VERB = re.compile(r"\b(?:not|never|\w+n't)\s+(\w{3,})")
 _YES: Final = frozenset({"yes", "yep", "yeah", "yup", "sure", "correct", "indeed"})
 _NO: Final = frozenset({"no", "nope", "nah", "never"})
 _LETTER = re.compile(r"[A-F]")
@@ -222,14 +223,19 @@ def _places(
                 if clause.lower().startswith("but"):
                     denied = at > 0 and _EVERYTHING.search(clauses[at - 1]) is not None
                 if inverted and not _ASKS_FOR_WHAT_IS_NOT.search(" ".join(clauses)):
-                    plain_asked = [word for word in asked if not _ASKS_FOR_WHAT_IS_NOT.fullmatch(word)]
-                    denied = denied or share_of(plain_asked, words(" ".join(clauses))) > 0
+                    denied = denied or share_of(_besides_the_not(question), words(" ".join(clauses))) > 0
                 aside = (at > 0 and _SIDE_CLAUSE.match(clause) is not None) or _EXCLUDES.match(clause) is not None
                 later = "first" in words(question) and re.match(r"(and )?then\b", clause, re.IGNORECASE) is not None
                 either = re.search(r"\b(either|or)\b", clause) is not None
                 object_of = asks_who and _is_object(before, asked)
                 found.append(_Found(at, not (denied or aside or later or either or object_of)))
     return found
+
+
+def _besides_the_not(question: str) -> list[str]:
+    """The content of a question for what is not so, and the verb behind its "not", which may carry little by itself."""
+    asked = [word for word in content_words(question) if not _ASKS_FOR_WHAT_IS_NOT.fullmatch(word)]
+    return asked + _DENIED_VERB.findall(question.lower())
 
 
 def _is_object(before: str, asked: Sequence[str]) -> bool:

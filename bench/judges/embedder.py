@@ -16,6 +16,8 @@ from models.store import Store
 MODEL_NAME = "minilm-l6-v2"
 _WINDOW_WORDS = 4
 _MOST_WORDS = 60
+_MOST_KNOWN = 2048
+"""So many texts are kept: each response is looked at from two sides, and questions come again."""
 
 
 class Embedder:
@@ -30,6 +32,7 @@ class Embedder:
         self._lock = threading.Lock()
         self._model: MiniLm | None = None
         self._words: frozenset[str] | None = None
+        self._known: dict[str, FloatArray] = {}
 
     def vectors(self, texts: Sequence[str]) -> FloatArray:
         """Float32 ``(texts, 384)``, each row of length 1.
@@ -44,7 +47,13 @@ class Embedder:
 
                 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
                 self._model = MiniLm(folder)
-            return self._model.vectors(texts)
+            new = list(dict.fromkeys(text for text in texts if text not in self._known))
+            if len(self._known) + len(new) > _MOST_KNOWN:
+                self._known.clear()
+                new = list(dict.fromkeys(texts))
+            if new:
+                self._known.update(zip(new, self._model.vectors(new), strict=True))
+            return np.stack([self._known[text] for text in texts])
 
     def is_word(self, text: str) -> bool:
         """Whether a lower-case text is a word: whether the model's vocabulary has it in one piece.

@@ -17,6 +17,7 @@ import numpy as np
 
 from bench.judgements import VERDICTS, Kind
 from bench.judges.agreement import accuracy, cohens_kappa, confusion
+from bench.judges.echoes import without_echoes
 from bench.judges.embedder import Embedder
 from bench.judges.labelled_sets import KINDS, TRAINING, Labelled, load
 from bench.judges.linear import Linear, fit
@@ -57,11 +58,14 @@ def _take_up_examples(items: Sequence[Labelled], embedder: Embedder) -> _Example
     of: list[int] = []
     for at, item in enumerate(items):
         case = item.case
+        response = without_echoes(case.response, (case.assistant, case.bystander))
+        if not response:
+            continue
         for one, other, accepted, taken in (
             (case.assistant, case.bystander, case.accepted, ("assistant", "both")),
             (case.bystander, case.assistant, case.bystander_accepted, ("bystander", "both")),
         ):
-            rows.append(take_up_features(one, other, case.response, accepted, embedder.vectors, embedder.is_word))
+            rows.append(take_up_features(one, other, response, accepted, embedder.vectors, embedder.is_word))
             wanted.append(YES if item.label in taken else NO)
             of.append(at)
     return _Examples((NO, YES), rows, wanted, of)

@@ -28,6 +28,7 @@ class _Scene(BaseModel):
 
     scene: Text
     question: str = ""
+    heard: str = ""
     assistant: str = ""
     bystander: str = ""
     accepted: tuple[Text, ...] = ()
@@ -83,8 +84,8 @@ def _labelled(scene: _Scene, kind: Kind, where: str) -> Sequence[Labelled]:
         if label not in VERDICTS[kind]:
             raise LabelledSetError(f"{where}: {label!r} is no label of {kind}")
         case = Case(
-            id=f"{scene.scene}.{at}", kind=kind, response=response, question=scene.question, accepted=scene.accepted,
-            assistant=scene.assistant, bystander=scene.bystander,
+            id=f"{scene.scene}.{at}", kind=kind, response=response, question=scene.question, heard=scene.heard,
+            accepted=scene.accepted, assistant=scene.assistant, bystander=scene.bystander,
         )  # fmt: skip
         found.append(Labelled(scene.scene, case, label))
     return found

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from bench.judgements import VERDICTS, Kind
-from bench.judges import linear
+from bench.judges import linear, wording
 from bench.judges.answers import judge_answer
 from bench.judges.case import Case, NotJudgedError, Verdict
+from bench.judges.echoes import without_echoes
 from bench.judges.embedder import Embedder
 from bench.judges.linear import Linear
 from bench.judges.repair_features import repair_features
@@ -63,6 +64,8 @@ class OfflineJudge:
         match case.kind:
             case "repair":
                 _needs(case, "a question", case.question)
+                if not without_echoes(wording.without_turn_marks(case.response), (case.question, case.heard)):
+                    return Verdict("other", "words: repeated")
                 likely = self._classifiers[REPAIR].probabilities(repair_features(case))
                 return Verdict(max(likely, key=lambda label: likely[label]), "classifier")
             case "side_talk":
@@ -73,10 +76,13 @@ class OfflineJudge:
                 return judge_answer(case, self._embedder.is_word, self._embedder.likest)
 
     def _side_talk(self, case: Case) -> Verdict:
+        response = without_echoes(case.response, (case.assistant, case.bystander))
+        if not response:
+            return Verdict(LABEL_OF[False, False], "words: repeated")
         takes_up = [
             self._classifiers[TAKES_UP].probabilities(
                 take_up_features(
-                    one, other, case.response, accepted, self._embedder.vectors, self._embedder.is_word
+                    one, other, response, accepted, self._embedder.vectors, self._embedder.is_word
                 )
             )[YES] >= 0.5
             for one, other, accepted in (

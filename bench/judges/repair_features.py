@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 
 from bench.judges import wording
 from bench.judges.case import Case
@@ -23,15 +22,15 @@ def repair_features(case: Case) -> dict[str, float]:
     Returns:
         Numbers by name; always the same names.
     """
-    response = case.response
+    response = wording.without_turn_marks(case.response)
     asked = wording.content_words(case.question)
     sentences = wording.sentences(response) or [response]
     asking = [one for one in sentences if wording.is_question(one) or wording.has_cue("request", one)]
     asking_words = wording.content_words(" ".join(asking))
     quiet = [one for one in sentences if _asserts(one)]
     said = wording.content_words(response)
-    new = _new(said, asked)
-    newly_asserted = _new(wording.content_words(" ".join(quiet)), asked)
+    new = wording.without(said, asked)
+    newly_asserted = wording.without(wording.content_words(" ".join(quiet)), asked)
     features: dict[str, float] = {f"cue {name}": float(wording.has_cue(name, response)) for name in wording.CUES}
     features |= {
         "a question": float(any(wording.is_question(one) for one in sentences)),
@@ -51,6 +50,7 @@ def repair_features(case: Case) -> dict[str, float]:
         "sentences": math.log1p(len(sentences)),
         "digits": float(re.search(r"\d", response) is not None),
         "new words": math.log1p(len(new)),
+        "speaks as others": float(response != case.response),
         "breaks off": float("..." in response or "…" in response),
         "guesses": float(wording.has_cue("hedge", response) and bool(new) and not asking),
         "asserts something new": float(bool(newly_asserted)),
@@ -61,7 +61,3 @@ def repair_features(case: Case) -> dict[str, float]:
 
 def _asserts(sentence: str) -> bool:
     return not wording.is_question(sentence) and not any(wording.has_cue(cue, sentence) for cue in _QUIET_CUES)
-
-
-def _new(said: Sequence[str], asked: Sequence[str]) -> list[str]:
-    return [word for word in said if not any(wording.alike(word, other) for other in asked)]

@@ -36,13 +36,14 @@ def take_up_features(
     Returns:
         Numbers by name; always the same names.
     """
+    # Small models go round in circles: what is said again is no more than what was said once.
     pieces = list(dict.fromkeys([*wording.clauses(response), *wording.sentences(response)]))
     embedded = np.asarray(vectors([utterance, other, *pieces, response]), np.float64)
     to_it, to_other = embedded[2:] @ embedded[0], embedded[2:] @ embedded[1]
     own, others = wording.content_words(utterance), wording.content_words(other)
-    only_own, only_others = _without(own, others), _without(others, own)
+    only_own, only_others = wording.without(own, others), wording.without(others, own)
     said = wording.content_words(response)
-    new = _without(said, [*own, *others])
+    new = wording.without(said, [*own, *others])
     hit = bool(accepted) and stands_in(response, accepted, is_word)
     features = {
         "likest piece": float(to_it.max()),
@@ -69,10 +70,6 @@ def take_up_features(
         "its answer not said": float(bool(accepted) and not hit),
     }
     return features | {f"cue {cue}": float(wording.has_cue(cue, response)) for cue in _CUES}
-
-
-def _without(words: Sequence[str], taken: Sequence[str]) -> list[str]:
-    return [word for word in words if not any(wording.alike(word, other) for other in taken)]
 
 
 def _asks(utterance: str) -> bool:

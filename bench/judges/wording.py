@@ -14,6 +14,7 @@ _SENTENCE = re.compile(r"(?<=[.!?\u2026])[\"')\]*]*\s+|\n+")
 _CLAUSE = re.compile(
     r"(?<=[.!?\u2026;:,])\s+|\s+[-\u2013\u2014]+\s+|\n+|\s+(?=(?:and|but|also|as for|by the way)\b)", re.IGNORECASE
 )  # fmt: skip
+_TURN = re.compile(r"^[ \t]*(?:[A-Z]|(?:[Ss]peaker|[Pp]erson) \w+)[ \t]*:[ \t]*", re.MULTILINE)
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _MARKS: Final = str.maketrans({"\u2019": "'", "\u2018": "'", "`": "'", "\u201c": '"', "\u201d": '"', "\u201e": '"'})
 """Typographic quotation marks, and how they are typed."""
@@ -127,6 +128,16 @@ def alike(one: str, other: str) -> bool:
             break
         shared += 1
     return shared >= 4 and shared >= 0.6 * max(len(one), len(other))
+
+
+def without(said: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Those of some words that have no form among others."""
+    return [word for word in said if not any(alike(word, other) for other in taken)]
+
+
+def without_turn_marks(text: str) -> str:
+    """A text without the marks of who speaks at the beginning of its lines ("A:", "Speaker 2:")."""
+    return _TURN.sub("", text)
 
 
 def share_of(wanted: Sequence[str], found: Sequence[str]) -> float:

@@ -1,22 +1,35 @@
 """The corpus of *Pardon?* as its authors share it: a JSON Lines file of questions and a folder of audio a condition.
 
 Their scripts look for ``ID*.wav`` and take the first hit, so that question 1 may be asked about the audio of 10. Here a
-file's name is its id, a suffix that the whole folder has in common, and ``.wav``, or the row is an error. The names of
-the columns are not documented; ``EarColumns`` says what is read from which, and can be changed.
+file's name holds the id whole, with what the whole folder has in common around it, or the row is an error. They read
+``id`` and ``question``; the other columns are not documented. ``EarColumns`` says what is read from which, and can be
+changed.
+
+It is also the way in for anybody's own recordings: with a ``transcript``, their originals can be masked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from bench.build.triplets import DEGRADING
-from bench.loaders.rows import Columns, LoaderError, Row, audio_file, read_jsonl, relative, trial_id
+from bench.loaders.rows import (
+    Columns,
+    LoaderError,
+    Row,
+    audio_file,
+    read_jsonl,
+    relative,
+    trial_id,
+    trial_of,
+    trials_of,
+)
 from bench.trials import Expected, Trial
 
-SUFFIX: Final = ".wav"
+ID: Final = "{id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +61,28 @@ class EarAudio:
 
     Attributes:
         folder: where it lies.
-        suffix: what stands in every file's name between the id and ``.wav``: ``_noise``.
+        name: how a file in it is called; ``{id}`` stands for the question's id.
     """
 
     folder: Path
-    suffix: str = ""
+    name: str = f"{ID}.wav"
+
+    @classmethod
+    def of(cls, place: str) -> EarAudio:
+        """A folder of ``ID.wav``, or a path in which ``{id}`` stands for the id: ``masked/{id}_noise.wav``."""
+        if ID not in place:
+            return cls(Path(place))
+        parts = Path(place).parts
+        first = next(index for index, part in enumerate(parts) if ID in part)
+        return cls(Path(*parts[:first]), Path(*parts[first:]).as_posix())
+
+    def file(self, name: str, where: str) -> Path:
+        """The audio of a question.
+
+        Raises:
+            LoaderError: when it is not there.
+        """
+        return audio_file(self.folder, self.name.replace(ID, name), where)
 
 
 def load_ear(
@@ -73,51 +103,37 @@ def load_ear(
         field ``answer_texts``.
 
     Raises:
-        LoaderError: when the file is wrong, an id comes twice, or a question has no audio in one of the folders; names
-            every such row.
+        LoaderError: when the file is wrong, a condition is unknown, an id comes twice, or a question has no audio in
+            one of the folders; names every such row.
     """
     chosen = columns or EarColumns()
-    trials: list[Trial] = []
-    problems: list[str] = []
-    seen: dict[str, str] = {}
-    for row in read_jsonl(questions, chosen.check()):
-        name = row.text(chosen.id)
-        if name in seen:
-            problems.append(f"{row.where}: the id {name!r} is taken at {seen[name]}")
-            continue
-        seen[name] = row.where
+
+    def make(row: Row) -> list[Trial]:
+        made: list[Trial] = []
+        problems: list[str] = []
         for condition, place in audio.items():
             try:
-                path = audio_file(place.folder, f"{name}{place.suffix}{SUFFIX}", row.where)
-                trials.append(_trial(name, row, condition, relative(path, manifest_folder), chosen, split))
+                path = place.file(row.text(chosen.id), row.where)
+                made.append(_trial(row, condition, relative(path, manifest_folder), chosen, split))
             except LoaderError as error:
                 problems.append(str(error))
-    if not seen:
-        problems.append(f"{questions}: holds no question")
-    if problems:
-        raise LoaderError.of(problems)
-    return trials
+        if problems:
+            raise LoaderError.of(problems)
+        return made
+
+    return trials_of(read_jsonl(questions, chosen.check()), make, questions)
 
 
-def _trial(
-    name: str, row: Row, condition: str, audio: str, columns: EarColumns, split: Literal["train", "dev", "test"]
-) -> Trial:
-    answers = _answers(row, columns.answer)
-    triplet = trial_id("ear", name)
+def _trial(row: Row, condition: str, audio: str, columns: EarColumns, split: Literal["train", "dev", "test"]) -> Trial:
+    answers = row.texts(columns.answer)
+    triplet = trial_id("ear", row.text(columns.id))
     answerable = not condition.startswith(DEGRADING)
-    transcript = row.optional(columns.transcript)
-    return Trial(
-        id=trial_id(triplet, condition.replace("/", ".").replace("+", "-")), family="ear", condition=condition,
-        audio=audio, question=row.text(columns.question),
-        expected=Expected(action="answer", answer=answers) if answerable else Expected(action="pardon"),
-        triplet=triplet, split=split, answer_texts=list(answers[:1]), **({} if transcript is None else {"transcript": transcript}),
-    )  # type: ignore[call-arg]  # fields beyond the contract are kept  # fmt: skip
-
-
-def _answers(row: Row, column: str) -> tuple[str, ...]:
-    value = row.cells[column]
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        if not value or not all(isinstance(one, str) and one.strip() for one in value):
-            raise LoaderError(f"{row.where}: the column {column!r} is no list of texts")
-        return tuple(one.strip() for one in value)
-    return (row.text(column),)
+    fields: dict[str, Any] = {
+        "id": trial_id(triplet, condition.replace("/", ".").replace("+", "-")), "family": "ear",
+        "condition": condition, "audio": audio, "question": row.text(columns.question),
+        "expected": Expected(action="answer", answer=answers) if answerable else Expected(action="pardon"),
+        "triplet": triplet, "split": split, "answer_texts": list(answers[:1]),
+    }  # fmt: skip
+    if (transcript := row.optional(columns.transcript)) is not None:
+        fields["transcript"] = transcript
+    return trial_of(fields, row.where)

@@ -10,10 +10,14 @@ import csv
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from pydantic import ValidationError
+
+from bench.trials import Trial
 
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_SHOWN: Final = 20
@@ -53,6 +57,19 @@ class Row:
         if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
             raise LoaderError(f"{self.where}: the column {column!r} is empty")
         return str(value).strip()
+
+    def texts(self, column: str) -> tuple[str, ...]:
+        """A cell that must hold a text or a list of texts.
+
+        Raises:
+            LoaderError: when it does not; names the row.
+        """
+        value = self.cells.get(column)
+        if not isinstance(value, list):
+            return (self.text(column),)
+        if not value or not all(isinstance(one, str) and one.strip() for one in value):
+            raise LoaderError(f"{self.where}: the column {column!r} is no list of texts")
+        return tuple(one.strip() for one in value)
 
     def optional(self, column: str) -> str | None:
         """A cell that may be empty or missing."""
@@ -156,6 +173,65 @@ def audio_file(folder: Path, name: str, where: str) -> Path:
 def relative(path: Path, folder: Path) -> str:
     """A path as a manifest in ``folder`` names it."""
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+
+
+def read_table(path: Path, columns: Columns) -> Iterator[Row]:
+    """Rows of a table, read as its suffix says.
+
+    Raises:
+        LoaderError: when it is neither ``.jsonl`` nor ``.tsv``, or as ``read_jsonl`` and ``read_tsv`` say.
+    """
+    readers = {".jsonl": read_jsonl, ".tsv": read_tsv}
+    if path.suffix not in readers:
+        raise LoaderError(f"{path}: is neither .jsonl nor .tsv")
+    return readers[path.suffix](path, columns)
+
+
+def trials_of(rows: Iterable[Row], make: Callable[[Row], Sequence[Trial]], source: Path) -> list[Trial]:
+    """The trials of all rows, or all that is wrong with them.
+
+    Args:
+        rows: of a table.
+        make: makes a row's trials; raises ``LoaderError``.
+        source: the table, for the message.
+
+    Raises:
+        LoaderError: when a row could not be read, two trials have one id, or there is no row.
+    """
+    trials: list[Trial] = []
+    problems: list[str] = []
+    taken: dict[str, str] = {}
+    for row in rows:
+        try:
+            made = make(row)
+        except LoaderError as error:
+            problems.append(str(error))
+            continue
+        for trial in made:
+            if trial.id in taken:
+                problems.append(f"{row.where}: the id {trial.id!r} is taken at {taken[trial.id]}")
+            taken.setdefault(trial.id, row.where)
+            trials.append(trial)
+    if not trials and not problems:
+        problems.append(f"{source}: holds no row")
+    if problems:
+        raise LoaderError.of(problems)
+    return trials
+
+
+def trial_of(fields: Mapping[str, Any], where: str) -> Trial:
+    """A trial of some fields.
+
+    Raises:
+        LoaderError: when the fields do not make one; names the row.
+    """
+    try:
+        return Trial.model_validate(dict(fields))
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = ".".join(str(part) for part in first["loc"])
+        message = str(first["msg"]).removeprefix("Value error, ")
+        raise LoaderError(f"{where}: {at}: {message}" if at else f"{where}: {message}") from error
 
 
 def trial_id(*parts: str) -> str:

@@ -6,22 +6,34 @@
     {fine-tune,dev,test,verified-test}/document/DOCUMENT_ID.wav
     {fine-tune,dev,test,verified-test}/word2time/DOCUMENT_ID.txt
 
-A row asks a question about a spoken document; ``answer_spans`` is a JSON list of ``[answer, start, end]`` in seconds, and
-``word2time`` has a line a word: as written, normalised, start, end. A line of fewer fields is punctuation and is not
-spoken. *Pardon?* samples 1,000 rows (section 4.1); ``sample`` draws as many as are wanted.
+A row asks a question about a spoken document; ``answer_spans`` is a list of ``[answer, start, end]`` in seconds, and
+``word2time`` has a line a word: as written, normalised, start, end. A line of fewer fields is punctuation, or a word
+whose time is not known: it keeps its place, and no mask is made of it. *Pardon?* samples 1,000 rows (section 4.1);
+``sample`` draws as many as are wanted.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from bench.build.masking import seeded
 from bench.build.phrases import bare, find_phrase, spoken_words
 from bench.build.triplets import ORIGINAL
-from bench.loaders.rows import Columns, LoaderError, Row, audio_file, read_tsv, relative, trial_id
+from bench.loaders.rows import (
+    Columns,
+    LoaderError,
+    Row,
+    audio_file,
+    read_tsv,
+    relative,
+    trial_id,
+    trial_of,
+    trials_of,
+)
 from bench.trials import Expected, Trial
 
 Part = Literal["fine-tune", "dev", "test", "verified-test"]
@@ -37,7 +49,7 @@ COLUMNS: Final = Columns(
     ),
 )  # fmt: skip
 
-TimedWord = tuple[str, float, float]
+TimedWord = tuple[str, float | None, float | None]
 
 
 def load_slue_sqa5(
@@ -55,7 +67,8 @@ def load_slue_sqa5(
         ignored: further columns that may be there and are not read.
 
     Returns:
-        Trials in the condition ``original`` with ``transcript``, ``answer_texts`` and ``words``, in the table's order.
+        Trials in the condition ``original`` with ``transcript``, ``answer_texts`` and ``word_times``, in the table's
+        order.
 
     Raises:
         LoaderError: when the table or a word file is wrong, an id comes twice, an answer is not said, or a document has
@@ -64,24 +77,7 @@ def load_slue_sqa5(
     table = root / f"slue-sqa5_{part}.tsv"
     columns = Columns(COLUMNS.needed, COLUMNS.known | ignored)
     rows = _drawn(list(read_tsv(table, columns)), sample, seed)
-    trials: list[Trial] = []
-    problems: list[str] = []
-    seen: dict[str, str] = {}
-    for row in rows:
-        try:
-            trial = _trial(root, part, row, manifest_folder)
-        except LoaderError as error:
-            problems.append(str(error))
-            continue
-        if trial.id in seen:
-            problems.append(f"{row.where}: the id {trial.id!r} is taken at {seen[trial.id]}")
-        seen.setdefault(trial.id, row.where)
-        trials.append(trial)
-    if not rows:
-        problems.append(f"{table}: holds no row")
-    if problems:
-        raise LoaderError.of(problems)
-    return trials
+    return trials_of(rows, lambda row: [_trial(root, part, row, manifest_folder)], table)
 
 
 def _drawn(rows: Sequence[Row], sample: int | None, seed: int) -> list[Row]:
@@ -100,23 +96,32 @@ def _trial(root: Path, part: Part, row: Row, manifest_folder: Path) -> Trial:
     if not spoken:
         raise LoaderError(f"{row.where}: none of {', '.join(map(repr, answers))} is said in the document {document}")
     name = trial_id("slue", row.text("question_id"), document)
-    return Trial(
-        id=name, family="ear", condition=ORIGINAL, audio=relative(path, manifest_folder),
-        question=row.text("raw_question_text"), expected=Expected(action="answer", answer=answers), triplet=name,
-        split=SPLIT_OF[part], transcript=" ".join(said), answer_texts=spoken, words=[list(word) for word in words],
-    )  # type: ignore[call-arg]  # fields beyond the contract are kept  # fmt: skip
+    fields = {
+        "id": name, "family": "ear", "condition": ORIGINAL, "audio": relative(path, manifest_folder),
+        "question": row.text("raw_question_text"), "expected": Expected(action="answer", answer=answers),
+        "triplet": name, "split": SPLIT_OF[part], "transcript": " ".join(said), "answer_texts": spoken,
+        "word_times": [list(word) for word in words],
+    }  # fmt: skip
+    return trial_of(fields, row.where)
 
 
 def _answers(row: Row) -> tuple[str, ...]:
     """The accepted answers, each once, in order."""
     try:
-        spans = json.loads(row.text("answer_spans"))
-        answers = [str(answer).strip() for answer, start, end in spans if float(end) > float(start)]
-    except (json.JSONDecodeError, TypeError, ValueError) as error:
+        answers = [str(answer).strip() for answer, start, end in _literal(row.text("answer_spans"))]
+    except (TypeError, ValueError, SyntaxError) as error:
         raise LoaderError(f"{row.where}: answer_spans is no list of [answer, start, end]: {error}") from error
     if not answers or not all(answers):
         raise LoaderError(f"{row.where}: answer_spans holds no answer")
     return tuple(dict.fromkeys(answers))
+
+
+def _literal(text: str) -> Any:
+    """A list written as JSON, or as Python writes one."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return ast.literal_eval(text)
 
 
 def _word_times(path: Path, where: str) -> list[TimedWord]:
@@ -127,14 +132,20 @@ def _word_times(path: Path, where: str) -> list[TimedWord]:
     words: list[TimedWord] = []
     for number, line in enumerate(lines, 1):
         fields = line.rstrip("\r").split("\t")
-        if len(fields) < 4:
+        text = fields[1] if len(fields) > 1 and bare(fields[1]) else fields[0]
+        if not bare(text):
             continue  # punctuation
+        if len(fields) < 4:
+            words += [(word, None, None) for word in spoken_words(text)]
+            continue
         try:
             start, end = float(fields[2]), float(fields[3])
         except ValueError as error:
             raise LoaderError(f"{where}: {path}:{number}: {fields[2]!r} to {fields[3]!r} is no time") from error
-        if bare(fields[1]) and end > start:
-            words.extend(_shared(fields[1], start, end))
+        if 0 <= start < end:
+            words += _shared(text, start, end)
+        else:
+            words += [(word, None, None) for word in spoken_words(text)]
     if not words:
         raise LoaderError(f"{where}: {path} holds no word")
     return words

@@ -8,14 +8,22 @@ benchmark calls things otherwise, say so in the map; nothing is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from pydantic import ValidationError
-
-from bench.loaders.rows import Columns, LoaderError, Row, audio_file, read_jsonl, read_tsv, relative, trial_id
+from bench.loaders.rows import (
+    Columns,
+    LoaderError,
+    Row,
+    audio_file,
+    read_table,
+    relative,
+    trial_id,
+    trial_of,
+    trials_of,
+)
 from bench.trials import TEXT_ONLY, Expected, Family, Trial
 from gate.actions import AnswerAction, MuteAction, ToolAction
 from gate.grammar import parse
@@ -26,10 +34,10 @@ SCENARIOS: Final[Mapping[str, Family]] = {
 }  # fmt: skip
 CONDITIONS: Final[Mapping[str, str]] = {
     "single": "same/near/0", "same_speaker": "same/near/0", "same-speaker": "same/near/0", "switch": "diff/far/600",
-    "text_only": TEXT_ONLY, "text-only": TEXT_ONLY,
+    "text_only": TEXT_ONLY, "text-only": TEXT_ONLY, "assistant-first": "assistant_first",
+    "bystander-first": "bystander_first",
 }  # fmt: skip
-"""The paper's three conditions of a speaker-switch pair; others stand as they are."""
-READERS: Final[Mapping[str, Callable[[Path, Columns], Iterator[Row]]]] = {".jsonl": read_jsonl, ".tsv": read_tsv}
+"""The paper's three conditions of a speaker-switch pair, and the orders of side-talk; others stand as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,27 +98,8 @@ def load_vgbench(table: Path, audio: Path, manifest_folder: Path, columns: Vgben
             another; names every such row.
     """
     chosen = columns or VgbenchColumns()
-    reader = READERS.get(table.suffix)
-    if reader is None:
-        raise LoaderError(f"{table}: is neither .jsonl nor .tsv")
-    trials: list[Trial] = []
-    problems: list[str] = []
-    seen: dict[str, str] = {}
-    for row in reader(table, chosen.check()):
-        try:
-            trial = _trial(row, audio, manifest_folder, chosen)
-        except LoaderError as error:
-            problems.append(str(error))
-            continue
-        if trial.id in seen:
-            problems.append(f"{row.where}: the id {trial.id!r} is taken at {seen[trial.id]}")
-        seen.setdefault(trial.id, row.where)
-        trials.append(trial)
-    if not trials and not problems:
-        problems.append(f"{table}: holds no row")
-    if problems:
-        raise LoaderError.of(problems)
-    return trials
+    rows = read_table(table, chosen.check())
+    return trials_of(rows, lambda row: [_trial(row, audio, manifest_folder, chosen)], table)
 
 
 def _trial(row: Row, audio: Path, manifest_folder: Path, columns: VgbenchColumns) -> Trial:
@@ -118,8 +107,7 @@ def _trial(row: Row, audio: Path, manifest_folder: Path, columns: VgbenchColumns
     if family is None:
         known = ", ".join(sorted(columns.scenarios))
         raise LoaderError(f"{row.where}: no scenario {row.text(columns.scenario)!r}; there are {known}")
-    condition = row.text(columns.condition)
-    condition = columns.conditions.get(condition, condition) if family == "speaker_switch" else condition
+    condition = columns.conditions.get(row.text(columns.condition), row.text(columns.condition))
     name, text = row.optional(columns.audio), row.optional(columns.text)
     typed = condition == TEXT_ONLY
     if not typed and name is None:
@@ -135,7 +123,7 @@ def _trial(row: Row, audio: Path, manifest_folder: Path, columns: VgbenchColumns
     }  # fmt: skip
     if not typed and text is not None:
         fields["transcript"] = text
-    return checked(fields, row.where)
+    return trial_of(fields, row.where)
 
 
 def expected_of(target: str, where: str) -> Expected:
@@ -153,17 +141,3 @@ def expected_of(target: str, where: str) -> Expected:
         case AnswerAction(text=text):
             return Expected(action="answer", answer=(text,))
     raise LoaderError(f"{where}: the target {target!r} is no [Mute], tool call or answer: {read}")
-
-
-def checked(fields: Mapping[str, Any], where: str) -> Trial:
-    """A trial of some fields.
-
-    Raises:
-        LoaderError: when the fields do not make one; names the row.
-    """
-    try:
-        return Trial.model_validate(dict(fields))
-    except ValidationError as error:
-        first = error.errors()[0]
-        at = ".".join(str(part) for part in first["loc"])
-        raise LoaderError(f"{where}: {at}: {str(first['msg']).removeprefix('Value error, ')}") from error

@@ -2,10 +2,10 @@
 
 ``wdyl_dialogues.txt`` is one dictionary: a number to each dialogue, with what the first speaker (``q``) and the second
 (``a``) say and like, and two ways to ask for the favourite of the one whom ``ask`` names, by the speaker's sex and by
-who speaks first. ``wdyl_questions.tsv`` names the audio of each dialogue and asks five multiple-choice questions about it.
+who speaks first. ``wdyl_questions.tsv`` names the audio of each dialogue and asks five multiple-choice questions.
 
 *Pardon?* asks openly (Table 2: "Which city does the second speaker like the most?"), one question a dialogue; so does
-this loader, and it leaves the choices alone. Give its trials to ``bench.build.mask_recordings`` for triplets.
+this loader, and it leaves the choices alone. ``voicegate bench mask`` makes triplets of its trials.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import ast
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from bench.build.phrases import find_phrase
 from bench.build.triplets import ORIGINAL
-from bench.loaders.rows import Columns, LoaderError, audio_file, read_tsv, relative, trial_id
+from bench.loaders.rows import Columns, LoaderError, audio_file, read_tsv, relative, trial_id, trial_of
 from bench.trials import Expected, Trial
 
 DIALOGUES: Final = "wdyl_dialogues.txt"
@@ -73,15 +74,18 @@ def _trial(
     told = dialogue["ask"]
     answer = dialogue[told]["sub"]
     transcript = f"{dialogue['q']['content']} {dialogue['a']['content']}"
-    if answer.casefold() not in dialogue[told]["content"].casefold():
+    if not find_phrase(dialogue[told]["content"].split(), answer):
         raise LoaderError(f"{where}: {told!r} does not say {answer!r}")
+    if asked == "sex" and dialogue["q"]["gender"] == dialogue["a"]["gender"]:
+        raise LoaderError(f"{where}: both speakers are of one sex, so the question must name them by order")
     name = trial_id("wdyl", str(number))
-    return Trial(
-        id=name, family="ear", condition=ORIGINAL, audio=audio,
-        question=dialogue["QS"][_BY_ORDER if asked == "order" else _BY_SEX],
-        expected=Expected(action="answer", answer=(answer,)), triplet=name, split=split,
-        transcript=transcript, answer_texts=[answer], topic=dialogue["type"],
-    )  # type: ignore[call-arg]  # fields beyond the contract are kept  # fmt: skip
+    fields = {
+        "id": name, "family": "ear", "condition": ORIGINAL, "audio": audio,
+        "question": dialogue["QS"][_BY_ORDER if asked == "order" else _BY_SEX],
+        "expected": Expected(action="answer", answer=(answer,)), "triplet": name, "split": split,
+        "transcript": transcript, "answer_texts": [answer], "topic": dialogue["type"],
+    }  # fmt: skip
+    return trial_of(fields, where)
 
 
 def _dialogues(path: Path) -> dict[int, dict[str, Any]]:

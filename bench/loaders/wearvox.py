@@ -14,8 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bench.loaders.rows import Columns, LoaderError, Row, audio_file, relative, trial_id
-from bench.loaders.vgbench import READERS, checked
+from bench.loaders.rows import (
+    Columns,
+    LoaderError,
+    Row,
+    audio_file,
+    read_table,
+    relative,
+    trial_id,
+    trial_of,
+    trials_of,
+)
 from bench.trials import Expected, Trial
 
 PROTOCOL: Final[Mapping[str, int]] = {
@@ -81,30 +90,15 @@ def load_wearvox(
             or the protocol's numbers are not met; names every such row.
     """
     chosen = columns or WearvoxColumns()
-    reader = READERS.get(table.suffix)
-    if reader is None:
-        raise LoaderError(f"{table}: is neither .jsonl nor .tsv")
-    trials: list[Trial] = []
-    problems: list[str] = []
-    seen: dict[str, str] = {}
-    for row in reader(table, chosen.check()):
-        try:
-            trial = _trial(row, audio, manifest_folder, chosen)
-        except LoaderError as error:
-            problems.append(str(error))
-            continue
-        if trial.id in seen:
-            problems.append(f"{row.where}: the id {trial.id!r} is taken at {seen[trial.id]}")
-        seen.setdefault(trial.id, row.where)
-        trials.append(trial)
+    rows = read_table(table, chosen.check())
+    trials = trials_of(rows, lambda row: [_trial(row, audio, manifest_folder, chosen)], table)
     counts = Counter(trial.condition for trial in trials)
-    if protocol and not problems and counts != Counter(PROTOCOL):
+    if protocol and counts != Counter(PROTOCOL):
         listed = ", ".join(f"{task} {counts[task]} of {wanted}" for task, wanted in PROTOCOL.items())
-        problems.append(
-            f"{table}: is not the protocol's 384 items: {listed}; pass protocol=False to read it all the same"
+        raise LoaderError(
+            f"{table}: is not the protocol's {sum(PROTOCOL.values())} items: {listed}; to read them all the same, pass "
+            "--any-number (protocol=False)"
         )
-    if problems:
-        raise LoaderError.of(problems)
     return trials
 
 
@@ -121,7 +115,7 @@ def _trial(row: Row, audio: Path, manifest_folder: Path, columns: WearvoxColumns
         fields["question"] = row.text(columns.grounding)
     if (transcript := row.optional(columns.transcript)) is not None:
         fields["transcript"] = transcript
-    return checked(fields | _right(row, task, columns.reference), row.where)
+    return trial_of(fields | _right(row, task, columns.reference), row.where)
 
 
 def _right(row: Row, task: str, column: str) -> dict[str, Any]:
@@ -131,7 +125,7 @@ def _right(row: Row, task: str, column: str) -> dict[str, Any]:
         call = _call(row, column)
         expected = Expected(action="tool", tool=call["name"])
         return {"expected": expected, "target_tool": call["name"], "params": call["params"]}
-    answers = _texts(row, column)
+    answers = row.texts(column)
     return {"expected": Expected(action="answer", answer=answers), "reference": list(answers)}
 
 
@@ -144,12 +138,3 @@ def _call(row: Row, column: str) -> dict[str, Any]:
     if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not isinstance(call.get("params"), dict):
         raise LoaderError(f"{row.where}: the column {column!r} is no call with name and params")
     return call
-
-
-def _texts(row: Row, column: str) -> tuple[str, ...]:
-    value = row.cells.get(column)
-    if isinstance(value, list):
-        if not value or not all(isinstance(one, str) and one.strip() for one in value):
-            raise LoaderError(f"{row.where}: the column {column!r} is no list of texts")
-        return tuple(one.strip() for one in value)
-    return (row.text(column),)

@@ -107,7 +107,7 @@ def data_folder(given: str | os.PathLike[str] | None = None) -> Path:
 def recordings(folder: Path) -> tuple[Recording, ...]:
     """Every recording of the manifest, in the manifest's order, with its part."""
     audio = folder / "audio"
-    groups = _same_voice_groups(audio / "alphanumeric" / "suspect_same_voice.tsv")
+    groups = same_voice_groups(audio / "alphanumeric" / "suspect_same_voice.tsv")
     out = []
     with (audio / "manifest.tsv").open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines, delimiter="\t"):
@@ -179,7 +179,7 @@ def _part(set_name: str, speaker: str, stem: str) -> Part:
     return Part.TRAIN if draw < train else Part.DEV if draw < train + dev else Part.TEST
 
 
-def _same_voice_groups(path: Path) -> dict[str, str]:
+def same_voice_groups(path: Path) -> dict[str, str]:
     """Speakers who are likely one person, mapped to their cluster, so that a voice never falls into two parts."""
     if not path.is_file():
         return {}

@@ -74,7 +74,7 @@ def pieces(ear: SpeakerEar, folder: Path) -> Iterator[Piece]:
         if recording.set_name not in SETS:
             continue
         voice = groups.get(recording.speaker, recording.speaker)
-        development = _is_development(voice)
+        development = is_development(voice)
         audio = _voiced(recording.read())
         parts = np.array_split(audio, 2) if recording.set_name == "librispeech_cohort" else [audio]
         for number, part in enumerate(parts):
@@ -175,12 +175,13 @@ def held_out_voices(folder: Path) -> speaker_changes.Voices:
     out: speaker_changes.Voices = {}
     for recording in corpus.recordings(folder):
         voice = groups.get(recording.speaker, recording.speaker)
-        if recording.set_name in SETS and not _is_development(voice):
+        if recording.set_name in SETS and not is_development(voice):
             out.setdefault(recording.set_name, {}).setdefault(voice, []).append(_voiced(recording.read()))
     return out
 
 
-def _is_development(voice: str) -> bool:
+def is_development(voice: str) -> bool:
+    """Whether the thresholds were fitted on a speaker's voice; they are measured on the others."""
     return hashlib.sha256(voice.encode()).digest()[0] % 2 == 0
 
 
