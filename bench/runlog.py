@@ -6,12 +6,11 @@ log next cuts off. The trial of a torn line has not been run.
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bench.durable_lines import DurableLines
 from bench.results import TrialResult
 
 RUN_LOG = "run.jsonl"
@@ -58,13 +57,12 @@ class RunLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._lines = DurableLines(path)
         try:
-            os.ftruncate(self._file, _whole_bytes(path))
             self.done = {result.id for result in read_log(path)}
             """Ids of the trials that have a line."""
         except BaseException:
-            os.close(self._file)
+            self.close()
             raise
 
     def append(self, result: TrialResult) -> None:
@@ -73,15 +71,9 @@ class RunLog:
         Raises:
             RunLogError: when it cannot be written whole (a full disk); the torn line is taken back.
         """
-        line = result.model_dump_json().encode() + b"\n"
-        start = os.fstat(self._file).st_size
         try:
-            written = os.write(self._file, line)
-            if written < len(line):
-                raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes could be written")
-            os.fsync(self._file)
+            self._lines.append(result.model_dump_json())
         except OSError as error:
-            os.ftruncate(self._file, start)
             raise RunLogError(
                 f"{self._path}: cannot be written ({error.strerror}); free some space and go on with --resume"
             ) from error
@@ -89,9 +81,7 @@ class RunLog:
 
     def close(self) -> None:
         """Close the file."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._lines.close()
 
     def __enter__(self) -> Self:
         return self
@@ -100,8 +90,3 @@ class RunLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _whole_bytes(path: Path) -> int:
-    """How many bytes of a file are whole lines."""
-    return path.read_bytes().rfind(b"\n") + 1

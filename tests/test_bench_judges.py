@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from agent.exit_codes import ExitCode
-from bench import cli
+from bench import cli, durable_lines
 from bench.judgements import JUDGEMENTS, VERDICTS, Judgements, JudgementsError, Kind
-from bench.judges import verdict_log
 from bench.judges.case import Case, JudgeStoppedError, NotJudgedError, Verdict
 from bench.judges.judging import REPLACED, JudgingRefusedError, judge_run, report_lines
 from bench.judges.rules import RulesFirst, settled
@@ -258,7 +257,7 @@ def test_a_full_disk_takes_the_torn_line_back_and_says_what_to_do(folder: Path, 
         def write(file: int, data: bytes) -> int:
             return write(file, data[: len(data) // 2])
 
-    monkeypatch.setattr(verdict_log, "os", Full)
+    monkeypatch.setattr(durable_lines, "os", Full)
     with pytest.raises(JudgementsError, match="free some space"):
         judge_run(folder, Clerk(lambda case: VERDICTS[case.kind][0]))
     assert (folder / JUDGEMENTS).read_bytes() == b""

@@ -113,9 +113,7 @@ def replay(program: str, folder: Path, file: Path, allow: str) -> list[events.Ev
     return list(read_events(folder / "replay.jsonl"))
 
 
-def compare(
-    live: list[events.Event], replayed: list[events.Event], span_tolerance_s: float = SPAN_TOLERANCE_S
-) -> None:
+def compare(live: list[events.Event], replayed: list[events.Event], span_tolerance_s: float = SPAN_TOLERANCE_S) -> None:
     def decided(found: list[events.Event]) -> list[events.Decided]:
         return [event for event in found if isinstance(event, events.Decided)]
 
@@ -216,9 +214,7 @@ def aloud(microphone: Microphone) -> str:
     return f"[voice]\nenabled = true\ndevice = '{microphone.loudspeaker}'\n"
 
 
-def test_the_gates_own_sounds_in_its_microphone_make_it_do_nothing(
-    microphones: Microphones, tmp_path: Path
-) -> None:
+def test_the_gates_own_sounds_in_its_microphone_make_it_do_nothing(microphones: Microphones, tmp_path: Path) -> None:
     microphone, file = MICROPHONES[2], tmp_path / "talk.wav"
     write_talk(file, HELLO, KITCHEN, THANKS, pause_s=2.5, rate_hz=microphone.rate_hz, channels=1)
     live = listen(PROGRAM, tmp_path, microphones, microphone, file, "allow = ['switch_lamp']", aloud(microphone))

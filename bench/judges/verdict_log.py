@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bench.durable_lines import DurableLines
 from bench.judgements import JUDGEMENTS, Judgement, JudgementsError
 
 
@@ -24,8 +23,7 @@ class VerdictLog:
     def __init__(self, folder: Path) -> None:
         self._path = folder / JUDGEMENTS
         try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            os.ftruncate(self._file, self._path.read_bytes().rfind(b"\n") + 1)
+            self._lines = DurableLines(self._path)
         except OSError as error:
             raise JudgementsError(f"{self._path}: cannot be written: {error.strerror}") from error
 
@@ -35,24 +33,16 @@ class VerdictLog:
         Raises:
             JudgementsError: when it cannot be written whole (a full disk); the torn line is taken back.
         """
-        line = judgement.model_dump_json().encode() + b"\n"
-        start = os.fstat(self._file).st_size
         try:
-            written = os.write(self._file, line)
-            if written < len(line):
-                raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes could be written")
-            os.fsync(self._file)
+            self._lines.append(judgement.model_dump_json())
         except OSError as error:
-            os.ftruncate(self._file, start)
             raise JudgementsError(
                 f"{self._path}: cannot be written ({error.strerror}); free some space and judge again"
             ) from error
 
     def close(self) -> None:
         """Close the file."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._lines.close()
 
     def __enter__(self) -> Self:
         return self

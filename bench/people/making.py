@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from bench.loaders.rows import relative, trial_id
-from bench.people.clips import Clip, Use
+from bench.people.clips import SPEAKER_THRESHOLDS, Clip, Use
 from bench.people.draws import shuffled
 from bench.people.pieces import MeasuredRoom, Signal, write
 from bench.people.wearers import Wearer
@@ -42,13 +42,13 @@ class Materials:
     on_write: Callable[[], None] = lambda: None
 
     def strangers_for(self, clip: Clip, count: int) -> list[Wearer]:
-        """Wearers who are not in a recording, drawn by it; those whose voice has chosen no threshold, if there are any.
+        """Wearers who are not in a recording, drawn by it; those whose voice has chosen no threshold come first.
 
         Nobody in a recording of another set is a wearer: the sets have no people in common.
         """
         others = [w for w in self.wearers if w.voice != clip.voice and w.set_name != clip.set_name]
-        unused = [w for w in others if "speaker_thresholds" not in w.used_for]
-        return shuffled(unused or others, self.seed, "stranger", clip.name)[:count]
+        drawn = shuffled(others, self.seed, "stranger", clip.name)
+        return sorted(drawn, key=lambda wearer: SPEAKER_THRESHOLDS in wearer.used_for)[:count]
 
     def made(self, study: Study, name: Sequence[str], samples: Signal) -> Path:
         """Write a recording that is made for a trial of that name; its path."""

@@ -28,8 +28,8 @@ TAIL_S = 0.3
 FAR_BELOW_DRR_DB = 4.0
 """More direct sound than this is no far talker's: the bound of far in the training of the proximity network."""
 _FADE_SAMPLES = SAMPLE_RATE_HZ // 100
-_QUIET_SHARE = 10
-"""Percentile of the recording's level that counts as its background."""
+_QUIET_SHARE = 2
+"""Percentile of the recording's level that counts as its background: some recordings hardly have a pause."""
 _MOST_PEAK = 0.9
 
 Signal = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bench.people.kinds import COMMANDS, TITLES
 from bench.people.replayed import PeopleRun, Replayed
-from bench.people.tables_talk import Pick, share
+from bench.people.tables_talk import UNUSED_NOTE, Pick, in_parts, share
 from bench.report.blocks import Block, Cell, Column, Folded, Group, Row, Table
 from bench.report.wording import rate_cell
 
@@ -16,17 +16,13 @@ def own_blocks(run: PeopleRun) -> tuple[Block, ...]:
     """Labelled commands and questions, what kept them back, each of them, and what is not labelled."""
     trials = run.of("own_command")
     labelled = [one for one in trials if one.judged]
-    held_out = [one for one in labelled if not one.used_for]
     columns = (Column("Right"), Column("Muted"), Column("Wrong tool"), Column("Answered instead"), Column("Pardon"))
     table = Table(
         "Commands and questions of whoever opens the session with them", "What is right", columns,
-        (
-            Group("All recordings", _rows(labelled, run.seed)),
-            Group("Of these, voices that trained nothing and chose no threshold", _rows(held_out, run.seed)),
-        ),
+        (Group("", _rows(labelled, run.seed)),),
         (
             "A tool is right by its name. An answer is right by its kind: what it says is not judged. A trial that "
-            "failed is none of these.",
+            f"failed is none of these. {UNUSED_NOTE}",
         ),
     )  # fmt: skip
     return (table, _reasons(labelled), *_each(labelled), *_not_labelled(trials))
@@ -36,10 +32,10 @@ def _rows(trials: Sequence[Replayed], seed: int) -> tuple[Row, ...]:
     rows = []
     for kind in COMMANDS:
         for action in ("tool", "answer"):
-            chosen = [o for o in trials if o.kind == kind.name and o.played.trial.expected.action == action]
-            if chosen:
-                title = f"{'a tool' if action == 'tool' else 'an answer'}: {kind.title}"
-                rows.append(Row(title, tuple(rate_cell(share(chosen, seed, hit)) for hit in _HITS)))
+            whole = [o for o in trials if o.kind == kind.name and o.played.trial.expected.action == action]
+            title = f"{'a tool' if action == 'tool' else 'an answer'}: {kind.title}"
+            for head, chosen in in_parts(title, whole, lambda one: not one.used_for):
+                rows.append(Row(head, tuple(rate_cell(share(chosen, seed, hit)) for hit in _HITS)))
     return tuple(rows)
 
 
@@ -91,7 +87,8 @@ def _each(trials: Sequence[Replayed]) -> tuple[Block, ...]:
     if not rows:
         return ()
     columns = (Column("Right"), Column("Done"), Column("Reason"), Column("Distance"), Column("Heard"))
-    return (Folded("Each labelled command and question", (Table("", "Said", columns, (Group("", tuple(rows)),)),)),)
+    title = "Each labelled command and question"
+    return (Folded(title, (Table(title, "Said", columns, (Group("", tuple(rows)),)),)),)
 
 
 def _not_labelled(trials: Sequence[Replayed]) -> tuple[Block, ...]:

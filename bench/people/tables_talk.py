@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from bench.people.kinds import COMMANDS, TALK, TITLES
+from bench.people.kinds import ALONE, COMMANDS, TALK, TITLES
 from bench.people.per_hour import PerHour, per_hour
 from bench.people.replayed import PeopleRun, Replayed
 from bench.rates import Rate, rate_of
 from bench.report.blocks import Block, Cell, Column, Group, Listing, Row, Table
-from bench.report.wording import absent_cell, count_of, rate_cell
+from bench.report.wording import INTERVAL_NOTE, absent_cell, count_of, rate_cell
 
 _ACTIONS = (("tool", "Tools run"), ("answer", "Answers"), ("pardon", "Pardons"))
+_KINDS = tuple(kind.name for kind in (*TALK, *ALONE))
+"""Talk that is to nobody's assistant: conversations, and one side of some."""
+UNUSED_NOTE = "Unused voices have trained no network and chosen no threshold; rows without such a row have no others."
 Pick = Callable[[Replayed], bool]
 
 
 def talk_blocks(run: PeopleRun) -> tuple[Block, ...]:
     """Executions, answers and Pardons per hour of other people's talk, and each execution by name."""
-    talk = run.of("talk")
+    talk = [one for one in run.of("talk", "far") if one.kind in _KINDS]
     enrolled = [one for one in talk if one.wearer is not None]
     nobody = [one for one in talk if one.wearer is None]
     reading = [one for one in run.of("verification") if one.field("relation") == "different"]
@@ -38,7 +41,7 @@ def talk_blocks(run: PeopleRun) -> tuple[Block, ...]:
         "What other people's talk sets off, per hour", "Recordings",
         (Column("Hours", "recordings, distinct hours"), *(Column(name) for _, name in _ACTIONS)), groups,
         (
-            "Events in an hour, with their number, the hours played and the exact 95% Poisson interval. A recording "
+            "Events in an hour of what was played, with their number and the exact 95% Poisson interval. A recording "
             "that was played with several wearers counts once in the width of the interval.",
         ),
     )  # fmt: skip
@@ -57,7 +60,7 @@ def executions(trials: Iterable[Replayed]) -> tuple[Block, ...]:
 
 
 def _rows(trials: Sequence[Replayed]) -> tuple[Row, ...]:
-    rows = [row for kind in TALK for row in _row(kind.title, [one for one in trials if one.kind == kind.name])]
+    rows = [row for name in _KINDS for row in _row(TITLES[name], [one for one in trials if one.kind == name])]
     return (*rows, *_row("all of these", trials))
 
 
@@ -74,27 +77,20 @@ def _hourly(found: PerHour | None) -> Cell:
     if found is None:
         return absent_cell()
     low, high = found.interval
-    return Cell(f"{found.rate:.1f}", (f"{found.events} in {found.hours:.3f} h", f"{low:.1f} to {high:.1f}"))
+    return Cell(f"{found.rate:.1f}", (f"n {found.events}", f"{low:.1f} to {high:.1f}"))
 
 
 def strangers_blocks(run: PeopleRun) -> tuple[Block, ...]:
     """What strangers' commands do where somebody else is enrolled; nothing may execute."""
     trials = run.of("strangers_command")
-    groups = (
-        Group("All recordings", _command_rows(trials, run.seed)),
-        Group(
-            "Of these, voices that trained nothing and chose no threshold",
-            _command_rows([one for one in trials if not one.used_for], run.seed),
-        ),
-    )
     table = Table(
         "Commands of strangers, with somebody else enrolled", "Recordings",
         (
             Column("Tool ran"), Column("Answered"), Column("Pardon"), Column("Muted"),
             Column("Heard as somebody else", "of decisions"), Column("Heard as the wearer", "of decisions"),
         ),
-        groups,
-        ("Each rate stands with its hits, its trials and its 95% interval; intervals of decisions resample trials.",),
+        (Group("", _command_rows(trials, run.seed)),),
+        (f"{INTERVAL_NOTE} Intervals of decisions resample recordings. {UNUSED_NOTE}",),
     )  # fmt: skip
     return (table, *executions(trials))
 
@@ -102,12 +98,25 @@ def strangers_blocks(run: PeopleRun) -> tuple[Block, ...]:
 def _command_rows(trials: Sequence[Replayed], seed: int) -> tuple[Row, ...]:
     rows = []
     for name in (*(kind.name for kind in COMMANDS), None):
-        chosen = [one for one in trials if one.decided and name in (None, one.kind)]
-        if chosen:
+        title = "all of these" if name is None else TITLES[name]
+        for head, chosen in in_parts(title, [o for o in trials if o.decided and name in (None, o.kind)], _is_unused):
             actions = (rate_cell(share(chosen, seed, _does(action))) for action in ("tool", "answer", "pardon", "mute"))
             heard = (rate_cell(of_decisions(chosen, seed, verdict)) for verdict in ("other", "owner"))
-            rows.append(Row("all of these" if name is None else TITLES[name], (*actions, *heard)))
+            rows.append(Row(head, (*actions, *heard)))
     return tuple(rows)
+
+
+def in_parts(title: str, trials: Sequence[Replayed], is_unused: Pick) -> Iterator[tuple[str, list[Replayed]]]:
+    """A row over all trials, and one over those whose voices have been used for nothing, where that is another."""
+    unused = [one for one in trials if is_unused(one)]
+    if trials:
+        yield title, list(trials)
+    if 0 < len(unused) < len(trials):
+        yield f"{title}, unused voices", unused
+
+
+def _is_unused(one: Replayed) -> bool:
+    return not one.used_for
 
 
 def _does(action: str) -> Pick:
