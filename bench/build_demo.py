@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.build.kokoro import Kokoro
-from bench.build.speech import SpokenText, Synthesiser
+from bench.build.speech import Synthesiser, speak
 from bench.build.voices import Voice
 from gate.span import SAMPLE_RATE_HZ
 from models.store import Store
@@ -124,7 +124,7 @@ def build(synthesiser: Synthesiser) -> tuple[FloatArray, dict[str, Any]]:
     scene = np.zeros(0)
     segments: list[dict[str, Any]] = []
     for line in SCRIPT:
-        spoken = SpokenText(*synthesiser.say(line.text, Voice(WEARER if line.speaker == "A" else BYSTANDER))).trimmed()
+        spoken = speak(synthesiser, line.text, Voice(WEARER if line.speaker == "A" else BYSTANDER)).trimmed()
         dry = sounds.unit_power(spoken.samples.astype(np.float64))
         wet = rooms.convolve(dry, responses[line.speaker], keep_decay=True)
         gap = round((line.gap_s if segments else LEAD_S) * SAMPLE_RATE_HZ)

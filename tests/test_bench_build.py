@@ -21,7 +21,7 @@ from bench.build.plans import Plan
 from bench.build.scenes import FADE_SAMPLES, SEGMENT_DBFS, Part, draw_acoustics, render
 from bench.build.scripts import Scripts, load_scripts
 from bench.build.smoke import smoke
-from bench.build.speech import Request, Speech, SpokenText
+from bench.build.speech import Request, Speech, SpokenText, sounding, speak
 from bench.build.voices import SPLITS, Voice, draw_pair, voices_of
 from bench.trials import load_manifest
 from gate.evidence import Word
@@ -278,3 +278,32 @@ def test_the_smoke_set_is_small_and_holds_every_family_and_cue_condition(scripts
         if plan.family == "side_talk"
     }
     assert len(configurations) == 8
+
+
+# Word times -----------------------------------------------------------------------------------------------------------
+
+
+class Lingerer(Hummer):
+    """Gives each word the pause after it, as real synthesisers do."""
+
+    def say(self, text: str, voice: Voice, speed: float = 1.0) -> tuple[np.ndarray, tuple[Word, ...]]:
+        samples, words = super().say(text, voice, speed)
+        quiet = 0.001 * np.random.default_rng(0).standard_normal(6400).astype(np.float32)
+        late = [Word(word.text, Span(word.span.start_sample, word.span.end_sample + 800), 1.0) for word in words[:-1]]
+        last = Word(words[-1].text, Span(words[-1].span.start_sample, samples.size + 6000), 1.0)
+        return np.concatenate([samples, quiet]), (*late, last)
+
+
+def test_a_word_ends_where_its_sound_does_lest_every_latency_look_shorter() -> None:
+    said = speak(Lingerer(), "stop the music", Voice("af_heart"))
+    true = Hummer().say("stop the music", Voice("af_heart"))[1]
+    for word, right in zip(said.words, true, strict=True):
+        assert word.text == right.text
+        assert abs(word.span.start_sample - right.span.start_sample) <= 320
+        assert abs(word.span.end_sample - right.span.end_sample) <= 320
+
+
+def test_a_word_without_a_sound_keeps_its_place() -> None:
+    samples = np.concatenate([np.ones(1600, np.float32), np.zeros(1600, np.float32)])
+    words = (Word("a", Span(0, 1600), 1.0), Word("b", Span(2400, 2800), 1.0), Word("c", Span(3200, 3200), 1.0))
+    assert sounding(samples, words)[1:] == words[1:]

@@ -381,6 +381,15 @@ def test_the_equal_error_rate_is_where_both_errors_meet() -> None:
     assert equal_error(turns[:4] + turns[5:], seed=0) is None, "four scores are too few"
 
 
+def test_scores_that_never_overlap_claim_no_certainty_beyond_their_few_wearers() -> None:
+    turns = [
+        Turn(f"w{number}", is_wearer, "near", 2.0, 0.9 if is_wearer else 0.1, "unsure", frozenset(), "vctk")
+        for number in range(6)
+        for is_wearer in (True, False)
+    ]
+    assert equal_error(turns, seed=0) == (0.0, pytest.approx((0.0, 0.3903), abs=1e-3))
+
+
 # The report ----------------------------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,7 @@ from bench.build.voices import Voice, voices_of
 from bench.trials import Expected, Segment, Trial, write_manifest
 from gate.span import SAMPLE_RATE_HZ
 
-RECIPE_VERSION: Final = "1"
+RECIPE_VERSION: Final = "2"
 """Part of every digest; raised when rendering or masking changes what comes out."""
 SEED: Final = 20_260_112
 MANIFEST: Final = "manifest.jsonl"

@@ -15,7 +15,7 @@ from typing import Any, Final
 from bench.build.scripts import Expected
 from bench.build.speech import Request
 
-RECIPE_VERSION: Final = "1"
+RECIPE_VERSION: Final = "2"
 """Part of every plan's digest; raised when rendering changes what comes out."""
 
 

@@ -56,7 +56,7 @@ COMMANDS: Final = (
 
 ALONE: Final = (
     Kind("headset", "headset (AMI)", "ami_near_far", "near (headset", "near"),
-    Kind("filtered", "the same, filtered to the table (AMI)", "ami_near_far", "far (headset signal", "far"),
+    Kind("filtered", "headset filtered to the table (AMI)", "ami_near_far", "far (headset signal", "far"),
     Kind("simulated_near", "under 1.5 m, simulated room (Google)", "google_distance", "near ground truth", "near"),
     Kind("simulated_far", "over 1.5 m, simulated room (Google)", "google_distance", "far ground truth", "far"),
 )

@@ -12,7 +12,7 @@ from bench.ear_figures import equal_error_rate
 from bench.people.draws import generator
 from bench.people.replayed import Replayed
 from bench.results import DecisionRecord
-from bench.stats import Interval
+from bench.stats import Interval, wilson
 
 BINS: tuple[tuple[str, float, float], ...] = (
     ("under 1 s", 0.0, 1.0),
@@ -105,8 +105,10 @@ def equal_error(turns: Sequence[Turn], seed: int) -> tuple[float, Interval] | No
         own, others = _pooled([groups[index] for index in random.integers(len(groups), size=len(groups))])
         if len(own) and len(others):
             drawn.append(equal_error_rate(own, others))
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return equal_error_rate(targets, impostors), (float(low), float(high))
+    rate = equal_error_rate(targets, impostors)
+    low, high = (float(bound) for bound in np.quantile(drawn, [0.025, 0.975]))
+    # Where all draws agree the bootstrap would claim to be certain; there are only so many wearers.
+    return rate, (low, high) if low < high else wilson(rate * len(groups), len(groups))
 
 
 def _pooled(groups: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, FloatArray]:
