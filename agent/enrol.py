@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from agent.voices import VoiceError, is_own_voice, load_kokoro, own_voice_refere
 from agent.wearer_profile import average, save_profile
 from gate.evidence import SpeakerVerdict
 from gate.span import SAMPLE_RATE_HZ, Span
-from models.protocols import Audio, Embedding, SpeakerThresholds
+from models.protocols import Audio, Embedding, SpeakerThresholds, SpeakerTrack
 from models.store import Store
 
 MIN_SPEECH_S = 3.0
@@ -94,19 +95,40 @@ def check_clip(
             f"too far away: near probability {measured}, needs {distance_thresholds.near_at:.2f}; speak from 20-40 cm"
         )
     track = ears.speaker.track(audio)
-    middle = (span.start_sample + span.end_sample) // 2
-    halves = track.embed(Span(span.start_sample, middle)), track.embed(Span(middle, span.end_sample))
     embedding = track.embed(span)
-    if embedding.vector is None or halves[0].vector is None or halves[1].vector is None:
-        raise ClipRefusedError(f"no speaker embedding: {embedding.note or halves[0].note or halves[1].note}")
-    score = float(np.dot(halves[0].vector, halves[1].vector))
-    half_s = span.duration_s / 2
-    verdict, owner_at, _ = speaker_thresholds.verdict(score, half_s, half_s)
-    if track.changes() or verdict is not SpeakerVerdict.OWNER:
-        raise ClipRefusedError(
-            f"more than one voice: its halves score {score:.2f}, one voice scores {owner_at:.2f} or more"
-        )
+    if embedding.vector is None:
+        raise ClipRefusedError(f"no speaker embedding: {embedding.note}")
+    _require_one_voice(track, span, speaker_thresholds)
     return ClipReport(speech_s, snr_db, near.near_probability, embedding)
+
+
+def _require_one_voice(track: SpeakerTrack, span: Span, thresholds: SpeakerThresholds) -> None:
+    """Refuse a clip unless what lies before and after its middle, and each place where the voice may change, is alike.
+
+    A possible change alone refuses nobody: a person who reads with expression seems to change, too.
+
+    Raises:
+        ClipRefusedError: when two neighbouring stretches are not surely one voice, or one is too short to tell.
+    """
+    middle = (span.start_sample + span.end_sample) // 2
+    inside = [sample for sample in track.changes() if span.start_sample < sample < span.end_sample]
+    for edges in ([middle], inside):
+        bounds = [span.start_sample, *edges, span.end_sample]
+        stretches = [track.embed(Span(first, last)) for first, last in pairwise(bounds)]
+        for before, after in pairwise(stretches):
+            at_s = after.span.start_s
+            if before.vector is None or after.vector is None:
+                raise ClipRefusedError(
+                    f"perhaps more than one voice: it seems to change at {at_s:.1f} s, too close to another change or "
+                    "an end to tell; speak alone, a few sentences at an even pace"
+                )
+            score = float(np.dot(before.vector, after.vector))
+            verdict, owner_at, _ = thresholds.verdict(score, before.span.duration_s, after.span.duration_s)
+            if verdict is not SpeakerVerdict.OWNER:
+                raise ClipRefusedError(
+                    f"more than one voice: before and after {at_s:.1f} s score {score:.2f}, one voice scores "
+                    f"{owner_at:.2f} or more"
+                )
 
 
 def refuse_own_voice(report: ClipReport, own: Sequence[Embedding], thresholds: SpeakerThresholds) -> None:

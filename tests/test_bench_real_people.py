@@ -458,6 +458,17 @@ def test_false_executions_stand_with_their_hours_and_an_exact_interval(tmp_path:
     assert "one: make_call, on \u201ccall bob\u201d" in text
 
 
+def test_a_cut_that_is_also_heard_through_a_room_is_not_twice_the_talk(tmp_path: Path) -> None:
+    stranger = {"kind": "vctk", "wearer": "vctk/p1", "relation": "different", "recording": "m", "speech_s": 1.5}
+    text = report_of(
+        tmp_path,
+        made("verification", "near", decision("mute"), **stranger),
+        made("verification", "far", decision("mute"), audio_s=54.0, **{**stranger, "distance": "far"}),
+        made("verification", "longer", decision("mute"), **{**stranger, "speech_s": 3.0}),
+    )
+    assert row(text, "strangers to the wearer")[0] == "0.035 (1 recording; 0.025 h distinct)"
+
+
 def test_a_trial_that_failed_adds_no_quiet_hours_and_no_mute(tmp_path: Path) -> None:
     text = report_of(
         tmp_path,

@@ -32,8 +32,9 @@ class PerHour:
     def interval(self) -> Interval:
         """The 95 % interval of the rate.
 
-        A recording that is played again, with another wearer, is not another hour of talk. So the interval is as wide
-        as if the repeats had taught nothing: that of the mean number of events over the distinct hours.
+        A recording that is played again, with another wearer or through a room, is not another hour of talk. So the
+        interval is as wide as if the repeats had taught nothing: that of the mean number of events over the distinct
+        hours.
         """
         return poisson_interval(self.events * self.distinct_hours / self.hours, self.distinct_hours)
 
@@ -69,5 +70,9 @@ def per_hour(trials: Iterable[Replayed], action: str) -> PerHour | None:
     hours = sum(one.hours for one in decided)
     if not hours > 0:
         return None
-    distinct = sum({(one.recording, round(one.hours, 9)): one.hours for one in decided}.values())
-    return PerHour(sum(one.count(action) for one in decided), hours, distinct)
+    longest: dict[tuple[str, object], float] = {}
+    for one in decided:
+        # A cut through a room is the same talk again; a cut of another length is another.
+        key = (one.recording, one.field("speech_s"))
+        longest[key] = max(longest.get(key, 0.0), one.hours)
+    return PerHour(sum(one.count(action) for one in decided), hours, sum(longest.values()))

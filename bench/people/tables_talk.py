@@ -42,7 +42,7 @@ def talk_blocks(run: PeopleRun) -> tuple[Block, ...]:
         (Column("Hours", "recordings, distinct hours"), *(Column(name) for _, name in _ACTIONS)), groups,
         (
             "Events in an hour of what was played, with their number and the exact 95% Poisson interval. A recording "
-            "that was played with several wearers counts once in the width of the interval.",
+            "that was played with several wearers, or also through a room, counts once in the width of the interval.",
         ),
     )  # fmt: skip
     return (table, *executions([*talk, *reading, *own]))
