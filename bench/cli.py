@@ -81,7 +81,11 @@ def add_bench_parser(commands: Subparsers) -> None:
     parity.add_argument("--out", type=Path, metavar="DIR", help="keep both runs there (default: a temporary folder)")
     parity.add_argument("--limit", type=_positive, default=20, metavar="N", help="how many trials (default 20)")
     parity.add_argument(
-        "--tolerance-ms", type=float, default=100.0, metavar="MS", help="how far the medians may differ (default 100)"
+        "--tolerance",
+        type=float,
+        default=0.1,
+        metavar="SHARE",
+        help="how far latencies may lie apart, as a share of the wall clock's median (default 0.1)",
     )
 
 
@@ -322,7 +326,7 @@ def _parity(args: argparse.Namespace) -> int:
 
     with tempfile.TemporaryDirectory(prefix="voicegate-parity-") as scratch:
         options = _options(args, args.out or Path(scratch))
-        found = parity(options, args.limit, args.tolerance_ms / 1000)
+        found = parity(options, args.limit, args.tolerance)
     for line in parity_lines(found):
         print(line)
     return ExitCode.OK if found.holds else ExitCode.FAILED

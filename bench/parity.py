@@ -1,31 +1,33 @@
 """``voicegate bench parity``: do the charged clock's figures hold in real time?
 
 Plays the same trials on the charged clock and on the wall clock, one after the other on the same machine, and compares
-every decision and the medians of the time from the detected end of speech to the decision. Real time takes as long as
-the audio is.
+every decision and the time from the detected end of speech to it. Real time takes as long as the audio is.
 
-The models do not compute equally fast twice, least of all on a machine that does something else beside. That is not the
-clocks' doing, so medians of latency may lie as far apart as those of compute, and a tolerance more.
+Latencies are compared decision by decision, and the median of their differences counts: the medians of either clock
+alone are printed, but over a few trials they jump from one cluster of latencies to the next. The models do not compute
+equally fast twice, least of all on a machine that does something else beside. That is not the clocks' doing, so
+latencies may lie as far apart as compute does, and a tolerance more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from agent.clock import Pace
+from agent.events import TimingRecord
 from bench.provenance import write_json
 from bench.rates import rounded
 from bench.results import DecisionRecord, TrialResult
 from bench.run import MakeCluster, RunOptions, cluster_of, run, select
 from bench.runlog import RUN_LOG, read_log
-from bench.stats import quantile
+from bench.stats import Interval, median_difference, quantile
 from bench.trials import Trial, load_manifest
 
 PARITY = "parity.json"
-TOLERANCE_S = 0.1
+TOLERANCE_SHARE = 0.1
 PACES = (Pace.CHARGED, Pace.WALL)
 
 
@@ -38,22 +40,27 @@ class Parity:
         differing: what differs, by the trial's id: its decisions on either clock.
         median_s: the median latency on each clock, by its name; None without a decision.
         compute_s: the median compute of a decision on each clock.
-        tolerance_s: how far the medians of latency may lie apart beyond those of compute.
+        latency_apart_s: the median over decisions of wall less charged, with its interval; None without a decision.
+        compute_apart_s: the same of compute.
+        tolerance_share: how far latencies may lie apart beyond compute, as a share of the wall clock's median.
     """
 
     trials: int
     differing: dict[str, dict[str, list[str]]]
     median_s: dict[str, float | None]
     compute_s: dict[str, float | None]
-    tolerance_s: float
+    latency_apart_s: tuple[float, Interval] | None
+    compute_apart_s: tuple[float, Interval] | None
+    tolerance_share: float
 
     @property
     def holds(self) -> bool:
-        """Whether all decisions are the same, and the medians are near enough."""
-        apart_s, compute_apart_s = _apart(self.median_s), _apart(self.compute_s)
-        if apart_s is None or compute_apart_s is None:
+        """Whether all decisions are the same, and latencies are near enough."""
+        wall_s = self.median_s[Pace.WALL.value]
+        if wall_s is None or self.latency_apart_s is None or self.compute_apart_s is None:
             return not self.differing and set(self.median_s.values()) == {None}
-        return not self.differing and apart_s <= self.tolerance_s + compute_apart_s
+        most_s = self.tolerance_share * wall_s + abs(self.compute_apart_s[0])
+        return not self.differing and abs(self.latency_apart_s[0]) <= most_s
 
     def as_json(self) -> dict[str, Any]:
         """As it is written."""
@@ -62,7 +69,9 @@ class Parity:
             "differing": self.differing,
             "median_latency_s": self.median_s,
             "median_compute_s": self.compute_s,
-            "tolerance_s": self.tolerance_s,
+            "latency_apart_s": self.latency_apart_s,
+            "compute_apart_s": self.compute_apart_s,
+            "tolerance_share": self.tolerance_share,
             "holds": self.holds,
         }
 
@@ -75,14 +84,14 @@ def spread(trials: Sequence[Trial], limit: int) -> list[Trial]:
 
 
 def parity(
-    options: RunOptions, limit: int, tolerance_s: float = TOLERANCE_S, make_cluster: MakeCluster = cluster_of
+    options: RunOptions, limit: int, tolerance_share: float = TOLERANCE_SHARE, make_cluster: MakeCluster = cluster_of
 ) -> Parity:
     """Play trials on both clocks.
 
     Args:
         options: what is asked for; one folder for each clock is made in ``out``.
         limit: how many trials at most.
-        tolerance_s: how far the medians may lie apart (see ``Parity``).
+        tolerance_share: how far latencies may lie apart (see ``Parity``).
         make_cluster: makes the workers.
 
     Raises:
@@ -96,12 +105,12 @@ def parity(
         )
         for pace in PACES
     }
-    found = compared(results, tolerance_s)
+    found = compared(results, tolerance_share)
     write_json(options.out / PARITY, found.as_json())
     return found
 
 
-def compared(results: Mapping[str, Mapping[str, TrialResult]], tolerance_s: float) -> Parity:
+def compared(results: Mapping[str, Mapping[str, TrialResult]], tolerance_share: float) -> Parity:
     """Compare what came of the same trials on the two clocks, given by the clock's name and the trial's id."""
     charged, wall = (results[pace.value] for pace in PACES)
     differing = {
@@ -118,18 +127,29 @@ def compared(results: Mapping[str, Mapping[str, TrialResult]], tolerance_s: floa
         differing,
         {pace: _median([timing.latency_s for timing in found]) for pace, found in timings.items()},
         {pace: _median([sum(timing.compute.values()) for timing in found]) for pace, found in timings.items()},
-        tolerance_s,
+        _paired(charged, wall, lambda timing: timing.latency_s),
+        _paired(charged, wall, lambda timing: sum(timing.compute.values())),
+        tolerance_share,
     )
+
+
+def _paired(
+    charged: Mapping[str, TrialResult], wall: Mapping[str, TrialResult], of: Callable[[TimingRecord], float]
+) -> tuple[float, Interval] | None:
+    """The median difference over the decisions of trials that have as many on both clocks."""
+    pairs = [
+        (name, of(ours.timing), of(theirs.timing))
+        for name in charged
+        if len(charged[name].decisions) == len(wall[name].decisions)
+        for ours, theirs in zip(charged[name].decisions, wall[name].decisions, strict=True)
+    ]
+    found = median_difference([p[1] for p in pairs], [p[2] for p in pairs], [p[0] for p in pairs], seed=0)
+    return None if found is None else (rounded(found[0]), (rounded(found[1][0]), rounded(found[1][1])))
 
 
 def _median(values: Sequence[float]) -> float | None:
     median = quantile(values, 0.5)
     return None if median is None else rounded(median)
-
-
-def _apart(medians: Mapping[str, float | None]) -> float | None:
-    first, second = (medians[pace.value] for pace in PACES)
-    return None if first is None or second is None else abs(first - second)
 
 
 def _results(folder: Path) -> dict[str, TrialResult]:

@@ -121,4 +121,10 @@ def parity_lines(found: Parity) -> Iterator[str]:
             "no decision" if median_s is None else f"{median_s * 1000:.0f} ms ({compute_s * 1000:.0f} ms of compute)"
         )
         yield f"median from the detected end of speech to the decision, {pace.value}: {shown}"
+    if found.latency_apart_s is not None:
+        median_s, (low_s, high_s) = found.latency_apart_s
+        yield (
+            f"decision by decision, wall less charged: {median_s * 1000:+.0f} ms "
+            f"(95 %: {low_s * 1000:+.0f} to {high_s * 1000:+.0f})"
+        )
     yield "the charged clock holds" if found.holds else "the charged clock does NOT hold"
