@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,9 @@ SPAN_TOLERANCE_S = 0.06
 FADING_TOLERANCE_S = 0.25
 """For a room's reverberation, which fades through the detector's threshold over several frames: where it is crossed
 depends on where the frames begin."""
+NOT_THE_OWNER_NEAR_BY = ("far", "other_speaker")
+"""A bystander across the room is both. Which one is given hangs on scores that lie near their thresholds, and another
+resampler moves them by a hair."""
 LIMIT_S = 60.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "not skipped")]
@@ -113,12 +116,20 @@ def replay(program: str, folder: Path, file: Path, allow: str) -> list[events.Ev
     return list(read_events(folder / "replay.jsonl"))
 
 
-def compare(live: list[events.Event], replayed: list[events.Event], span_tolerance_s: float = SPAN_TOLERANCE_S) -> None:
+def compare(
+    live: list[events.Event],
+    replayed: list[events.Event],
+    span_tolerance_s: float = SPAN_TOLERANCE_S,
+    same_reason: Collection[str] = (),
+) -> None:
     def decided(found: list[events.Event]) -> list[events.Decided]:
         return [event for event in found if isinstance(event, events.Decided)]
 
     def what(found: list[events.Event]) -> list[tuple[object, ...]]:
-        return [(event.action, event.tool, event.params, event.reason) for event in decided(found)]
+        return [
+            (event.action, event.tool, event.params, "alike" if event.reason in same_reason else event.reason)
+            for event in decided(found)
+        ]
 
     assert len(what(replayed)) > 0
     assert what(live) == what(replayed)
@@ -206,7 +217,7 @@ def test_with_the_real_models_a_microphone_is_decided_as_a_replay_is(microphones
     ]
     if late:
         pytest.skip(f"the machine is too busy for the models' time limits: {late}")
-    compare(live, replayed, FADING_TOLERANCE_S)
+    compare(live, replayed, FADING_TOLERANCE_S, NOT_THE_OWNER_NEAR_BY)
 
 
 def aloud(microphone: Microphone) -> str:
