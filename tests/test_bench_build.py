@@ -77,6 +77,7 @@ def test_wearer_and_bystander_never_share_a_voice_and_are_often_of_one_sex(split
     assert 110 < same < 190
 
 
+@pytest.mark.slow
 def test_rooms_are_drawn_again_by_their_index_and_never_in_two_splits() -> None:
     assert draw_acoustics("dev", 7).facts() == draw_acoustics("dev", 7).facts()
     dims = {split: {draw_acoustics(split, index).room.dims_m for index in range(3)} for split in SPLITS}
@@ -198,6 +199,7 @@ def few(scripts: Scripts) -> list[Plan]:
     return [replace(plan, utterances=plan.utterances) for plan in plans]
 
 
+@pytest.mark.slow
 def test_a_corpus_that_was_cut_off_goes_on_and_ends_the_same(scripts: Scripts, tmp_path: Path) -> None:
     def report(stage: str, done: int, of: int) -> None:
         seen.append((stage, done, of))
@@ -216,6 +218,7 @@ def test_a_corpus_that_was_cut_off_goes_on_and_ends_the_same(scripts: Scripts, t
     assert [item for item in seen if item[0] == "rooms"][-1][2] == 2, "the finished one was not rendered again"
 
 
+@pytest.mark.slow
 def test_what_is_built_is_a_manifest_that_the_bench_reads_and_its_hashes_are_true(
     scripts: Scripts, tmp_path: Path
 ) -> None:

@@ -438,6 +438,7 @@ def test_the_documented_agreement_is_the_measured_one(with_model: OfflineJudge, 
     assert cohens_kappa(found.table) == pytest.approx(kappa, abs=0.03)
 
 
+@pytest.mark.slow
 def test_side_talk_tells_whom_it_answered(with_model: OfflineJudge):
     def label(response: str) -> str:
         case = Case(
