@@ -11,16 +11,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from agent.clock import Pace
 from agent.settings import Settings, load_settings
+from bench.alone import alone
 from bench.executors import Cluster, Pool
 from bench.local_processes import WORKERS_LOG, LocalProcesses
 from bench.preflight import PreflightError, is_sound, one_of_each_family, require_space
@@ -184,7 +182,9 @@ def run(
     """
     planned = plan(options)
     options.out.mkdir(parents=True, exist_ok=True)
-    with _alone_in(options.out):
+    out = options.out
+    busy = RunRefusedError(f"{out}: another run is writing here; wait for it, or name another --out")
+    with alone(out / _LOCK, busy):
         _require_place(options, planned.config)
         require_space(options.out, len(planned.trials))
         cluster = make_cluster(planned)
@@ -228,20 +228,6 @@ def _play(planned: Plan, pool: Pool, log: RunLog, on_result: Callable[[TrialResu
         planned.options.out, len(planned.trials), len(todo), dict(progress.statuses), elapsed_s,
         progress.audio_seconds_per_second,
     )  # fmt: skip
-
-
-@contextmanager
-def _alone_in(out: Path) -> Iterator[None]:
-    """Two runs must not write one log."""
-    lock = FileLock(out / _LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise RunRefusedError(f"{out}: another run is writing here; wait for it, or name another --out") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _require_place(options: RunOptions, config: dict[str, Any]) -> None:

@@ -7,22 +7,18 @@ again. The manifest is written last and in one piece, so that a manifest that ex
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, Literal, cast
-
-import numpy as np
-import soundfile
+from typing import Any, Final, cast
 
 from bench.build.plans import Plan
-from bench.build.scenes import Acoustics, Distance, Part, Scene, draw_acoustics, render
-from bench.build.speech import Speech, fill
+from bench.build.pool import each_with_speech, fill
+from bench.build.recordings import Container, write_recording
+from bench.build.scenes import Acoustics, Distance, Part, draw_acoustics, render
+from bench.build.speech import Speech
 from gate.actions import ActionKind
 from gate.evidence import Word
 from gate.span import SAMPLE_RATE_HZ
@@ -31,7 +27,6 @@ MANIFEST: Final = "manifest.jsonl"
 _BUILT: Final = "built.jsonl"
 _AUDIO: Final = "audio"
 
-Container = Literal["wav", "flac"]
 Report = Callable[[str, int, int], None]
 """Told of progress: the stage, how many are done, of how many."""
 
@@ -68,9 +63,11 @@ def build(
     digests = {plan.id: plan.digest(speech.identity) for plan in plans}
     missing = [plan for plan in plans if digests[plan.id] not in known]
     with (folder / _BUILT).open("a", encoding="utf-8") as log:
-        for done, (digest, trial) in enumerate(
-            _render_all(missing, digests, folder, factory, workers, speech_folder, container), 1
-        ):
+        rendered = each_with_speech(
+            missing, partial(render_plan, folder=folder, container=container), factory, workers, speech_folder
+        )
+        for done, (plan, trial) in enumerate(rendered, 1):
+            digest = digests[plan.id]
             known[digest] = trial
             log.write(json.dumps([digest, trial], ensure_ascii=False) + "\n")
             log.flush()
@@ -93,35 +90,6 @@ def _built(folder: Path) -> dict[str, dict[str, Any]]:
                 if trial["audio"] is None or (folder / trial["audio"]).exists():
                     found[digest] = trial
     return found
-
-
-def _render_all(
-    plans: Sequence[Plan], digests: dict[str, str], folder: Path, factory: Callable[[], Any], workers: int,
-    speech_folder: Path | None, container: Container,
-) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
-    if not plans:
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(factory, speech_folder)) as pool:
-        jobs = {pool.submit(_render_one, plan, folder, container): plan for plan in plans}
-        try:
-            for job in as_completed(jobs):
-                yield digests[jobs[job].id], job.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-_speech: Speech | None = None
-
-
-def _start(factory: Callable[[], Any], speech_folder: Path | None) -> None:
-    global _speech
-    _speech = Speech(factory(), speech_folder)
-
-
-def _render_one(plan: Plan, folder: Path, container: Container) -> dict[str, Any]:
-    assert _speech is not None, "the pool starts every worker with its own cache"
-    return render_plan(plan, _speech, folder, container)
 
 
 def render_plan(plan: Plan, speech: Speech, folder: Path, container: Container = "wav") -> dict[str, Any]:
@@ -160,7 +128,7 @@ def render_plan(plan: Plan, speech: Speech, folder: Path, container: Container =
     )  # fmt: skip
     scene = render(parts, acoustics)
     name = f"{_AUDIO}/{plan.id}.{container}"
-    digest = _write(folder / name, scene, container)
+    digest = write_recording(folder / name, scene.samples, container)
     return trial | {
         "audio": name,
         "segments": [
@@ -190,11 +158,3 @@ def _acoustics(
 ) -> Acoustics:
     # The conditions of one command share a room, and follow each other.
     return draw_acoustics(split, index, dry=dry, snr_db=snr_db, far_m=far_m, rt60_s=rt60_s)
-
-
-def _write(path: Path, scene: Scene, container: Container) -> str:
-    pcm = np.round(scene.samples * 32767.0).astype(np.int16)
-    draft = path.with_suffix(".tmp")
-    soundfile.write(draft, pcm, SAMPLE_RATE_HZ, format=container.upper(), subtype="PCM_16")
-    os.replace(draft, path)
-    return hashlib.sha256(path.read_bytes()).hexdigest()

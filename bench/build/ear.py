@@ -14,16 +14,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import multiprocessing
-import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-import soundfile
 
 from bench.build.answers import says
 from bench.build.ear_scripts import EarDialogue, EarScript, EarScripts, Gender, SpeakerLabel, load_ear_scripts
@@ -31,8 +28,10 @@ from bench.build.fillers import BABBLE_VOICES, FillerError, Fillers, MaskKind
 from bench.build.function_words import SpacyTagger, Tagger, function_words
 from bench.build.masking import MASK_KINDS, MaskingError, seeded
 from bench.build.phrases import spoken_words
+from bench.build.pool import each_with_speech, fill
+from bench.build.recordings import write_recording
 from bench.build.scenes import Part, Scene, draw_acoustics, render
-from bench.build.speech import Request, Speech, fill
+from bench.build.speech import Request, Speech
 from bench.build.triplets import Realisation, Recording, conditions, realise
 from bench.build.voices import Voice, voices_of
 from bench.trials import Expected, Segment, Trial, write_manifest
@@ -147,7 +146,8 @@ def build_ear(
     digests = {plan.script.id: plan.digest(speech.identity) for plan in plans}
     missing = [plan for plan in plans if digests[plan.script.id] not in known]
     with (folder / _BUILT).open("a", encoding="utf-8") as log:
-        for done, (plan, trials) in enumerate(_render_all(missing, folder, factory, workers, speech_folder), 1):
+        rendered = each_with_speech(missing, partial(render_plan, folder=folder), factory, workers, speech_folder)
+        for done, (plan, trials) in enumerate(rendered, 1):
             digest = digests[plan.script.id]
             known[digest] = trials
             listed = [json.loads(trial.model_dump_json()) for trial in trials]
@@ -292,27 +292,14 @@ def _trial(plan: EarPlan, scene: Scene, made: Realisation, facts: dict[str, Any]
         id=name, family="ear", condition=made.condition, audio=audio, question=plan.script.question,
         expected=answered if made.answerable else repaired,
         segments=tuple(Segment(**segment) for segment in scene.segments), triplet=triplet, split=plan.split,
-        mask=made.mask, script_family=plan.script.family, sha256=write_flac(folder / audio, made), **facts,
+        mask=made.mask, script_family=plan.script.family,
+        sha256=write_recording(folder / audio, made.samples, "flac"), **facts,
     )  # type: ignore[call-arg]  # fields beyond the contract are kept  # fmt: skip
 
 
 def trial_suffix(condition: str) -> str:
     """A condition as the end of a trial's id: ``degrading.noise-wide``."""
     return condition.removeprefix("semantic_").replace("/", ".").replace("+", "-")
-
-
-def write_flac(path: Path, made: Realisation) -> str:
-    """Write a recording whole or not at all, 16 bits.
-
-    Returns:
-        The file's sha256.
-    """
-    pcm = np.round(np.clip(made.samples, -1.0, 1.0) * 32767.0).astype(np.int16)
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
-    soundfile.write(draft, pcm, SAMPLE_RATE_HZ, format="FLAC", subtype="PCM_16")
-    digest = hashlib.sha256(draft.read_bytes()).hexdigest()
-    draft.replace(path)
-    return digest
 
 
 def _built(folder: Path) -> dict[str, list[Trial]]:
@@ -326,31 +313,3 @@ def _built(folder: Path) -> dict[str, list[Trial]]:
                 if all(file.is_file() for trial in trials for file in trial.files(folder)):
                     found[digest] = trials
     return found
-
-
-def _render_all(
-    plans: Sequence[EarPlan], folder: Path, factory: Callable[[], Any], workers: int, speech_folder: Path | None
-) -> Iterator[tuple[EarPlan, list[Trial]]]:
-    if not plans:
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(factory, speech_folder)) as pool:
-        jobs = {pool.submit(_render_one, plan, folder): plan for plan in plans}
-        try:
-            for job in as_completed(jobs):
-                yield jobs[job], job.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-_speech: Speech | None = None
-
-
-def _start(factory: Callable[[], Any], speech_folder: Path | None) -> None:
-    global _speech
-    _speech = Speech(factory(), speech_folder)
-
-
-def _render_one(plan: EarPlan, folder: Path) -> list[Trial]:
-    assert _speech is not None, "the pool starts every worker with its own cache"
-    return render_plan(plan, _speech, folder)

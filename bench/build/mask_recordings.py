@@ -25,12 +25,12 @@ from typing import Any, Final
 
 from bench.build.alignment import Aligner, Alignment, AlignmentError, GivenTimes, align_with_first, with_guesses
 from bench.build.answers import heard
-from bench.build.ear import MANIFEST, SEED, trial_suffix, write_flac
+from bench.build.ear import MANIFEST, SEED, trial_suffix
 from bench.build.fillers import BABBLE_VOICES, FillerError, Fillers, MaskKind
 from bench.build.function_words import Tagger, function_words
 from bench.build.masking import MASK_KINDS, MaskingError, seeded
 from bench.build.phrases import bare
-from bench.build.recordings import read_recording
+from bench.build.recordings import read_recording, write_recording
 from bench.build.triplets import ORIGINAL, Recording, realise
 from bench.trials import Expected, ManifestError, Trial, load_manifest, write_manifest
 from gate.evidence import Word
@@ -150,7 +150,7 @@ def _triplet(
         changed = {
             "id": name, "condition": made.condition, "audio": f"audio/{name}.flac", "triplet": triplet,
             "enrolment": None, "expected": trial.expected if made.answerable else Expected(action="pardon"),
-            "mask": made.mask, "sha256": write_flac(out / "audio" / f"{name}.flac", made),
+            "mask": made.mask, "sha256": write_recording(out / "audio" / f"{name}.flac", made.samples, "flac"),
         }  # fmt: skip
         trials.append(Trial.model_validate(kept | changed))
     return trials

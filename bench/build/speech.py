@@ -9,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import multiprocessing
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -185,49 +183,3 @@ def _write(path: Path, samples: npt.NDArray[np.float32], words: Sequence[Word]) 
     listed = [[word.text, word.span.start_sample, word.span.end_sample] for word in words]
     mine.write_text(json.dumps(listed, ensure_ascii=False), encoding="utf-8")
     mine.replace(path.with_suffix(".json"))
-
-
-# Filling the cache with several processes -----------------------------------------------------------------------------
-
-_worker_speech: Speech | None = None
-
-
-def _start_worker(factory: Any, folder: Path | None) -> None:
-    global _worker_speech
-    _worker_speech = Speech(factory(), folder)
-
-
-def _speak(request: Request) -> float:
-    assert _worker_speech is not None, "the pool starts every worker with its own synthesiser"
-    return _worker_speech.say(request.text, request.voice, request.speed).samples.size / SAMPLE_RATE_HZ
-
-
-def fill(
-    speech: Speech, requests: Iterable[Request], factory: Any, workers: int, folder: Path | None = None
-) -> Iterator[tuple[int, int, float]]:
-    """Make whatever is not in the cache yet.
-
-    Args:
-        speech: tells what is there.
-        requests: what will be needed.
-        factory: makes a synthesiser in each process; importable.
-        workers: processes, one thread each.
-        folder: as for ``Speech``.
-
-    Yields:
-        How many are done, of how many that were missing, and how many seconds the last one lasts.
-
-    Raises:
-        SpeechBuildError: when one cannot be spoken.
-    """
-    missing = sorted({request for request in requests if not speech.has(request)})
-    if not missing:
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(factory, folder)) as pool:
-        jobs = [pool.submit(_speak, request) for request in missing]
-        try:
-            for done, job in enumerate(as_completed(jobs), 1):
-                yield done, len(missing), job.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
+from bench.alone import alone
 from bench.judgements import JUDGEMENTS, Judgement, Judgements
 from bench.judges.case import Case, Judge, JudgeStoppedError, NotJudgedError, Verdict
 from bench.judges.labelled_sets import KINDS
@@ -82,7 +80,7 @@ def judge_run(
         Exception: as ``bench.score.load_run``.
     """
     played, _, _ = load_run(folder, manifest)
-    with _alone_in(folder):
+    with alone(folder / _LOCK, JudgingRefusedError(f"{folder}: somebody is judging this run; wait for it")):
         path = folder / JUDGEMENTS
         if replace and path.exists():
             path.replace(folder / REPLACED)
@@ -159,19 +157,6 @@ def _require_same(path: Path, done: Judgements, judge: Judge) -> None:
             f"{path} holds verdicts of {', '.join(others)}, and verdicts of two judges do not mix; "
             f"--replace moves them to {REPLACED} and judges all anew"
         )
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    lock = FileLock(folder / _LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise JudgingRefusedError(f"{folder}: somebody is judging this run; wait for it") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def report_lines(report: JudgingReport, folder: Path) -> list[str]:
