@@ -34,6 +34,7 @@ def build_parser(more: Sequence[AddCommand] = ()) -> argparse.ArgumentParser:
         more: commands beside those that are built in or registered.
     """
     from agent.forget import add_forget_parser
+    from agent.train import add_train_parser
     from models.store_cli import add_models_parser
 
     parser = argparse.ArgumentParser(
@@ -84,6 +85,7 @@ def build_parser(more: Sequence[AddCommand] = ()) -> argparse.ArgumentParser:
     journal.add_argument("--last", type=int, default=20, help="how many (default 20)")
     journal.add_argument("--json", action="store_true", help="as JSON Lines")
     add_forget_parser(commands)
+    add_train_parser(commands)
     commands.add_parser("doctor", help="check audio, models, broker and disk, and say what to do")
     for add in dict.fromkeys((*_registered(), *more)):
         add(commands)

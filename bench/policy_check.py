@@ -133,12 +133,12 @@ def judge(item: Item, text: str) -> Result:
         case ToolAction():
             wanted = item.expected.call
             right = wanted is not None and written.call.name == wanted.name
-            exact = right and wanted is not None and _same(dict(written.call.params), dict(wanted.params))
+            exact = right and wanted is not None and same_arguments(dict(written.call.params), dict(wanted.params))
             return Result(item, text, "tool", right, exact)
     return Result(item, text, "unparseable", False, False)
 
 
-def _same(written: dict[str, object], wanted: dict[str, object]) -> bool:
+def same_arguments(written: dict[str, object], wanted: dict[str, object]) -> bool:
     """Whether arguments say the same, whatever their case, articles and punctuation."""
     if written.keys() != wanted.keys():
         return False

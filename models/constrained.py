@@ -170,15 +170,17 @@ def stripped(word: str) -> str:
 class ActionWriter:
     """Writes actions with one model. It holds no state between calls; the contexts do."""
 
-    def __init__(self, runtime: LlamaRuntime, limits: Limits | None = None) -> None:
+    def __init__(self, runtime: LlamaRuntime, limits: Limits | None = None, unheard: str = UNHEARD) -> None:
         """Prepare the token sets.
 
         Args:
             runtime: the model.
             limits: bounds; the defaults when None.
+            unheard: how this model reads and writes words that went unheard.
         """
         self.runtime = runtime
         self.limits = limits or Limits()
+        self.unheard = unheard
         texts = runtime.token_texts()
         self.after_string = _starting_with(texts, ('"',))
         self.after_number = _starting_with(texts, (",", "}"))
@@ -200,14 +202,24 @@ class ActionWriter:
         scores = self.kinds(context)
         if not tools:
             del scores[ActionKind.TOOL]
-        kind = max(scores, key=lambda item: scores[item])
+        written = self.write_kind(context, max(scores, key=lambda item: scores[item]), words, tools)
+        return Written(written.action, written.steps + 1)
+
+    def write_kind(
+        self, context: Context, kind: ActionKind, words: Sequence[str], tools: Sequence[ToolFacts]
+    ) -> Written:
+        """Write an action of a kind that is decided already. A mute takes no pass.
+
+        Raises:
+            ContextFullError: when the context has no room.
+            ValueError: when a call is asked for and there are no tools.
+        """
         if kind is ActionKind.MUTE:
-            return Written(MuteAction(), 1)
+            return Written(MuteAction(), 0)
         if kind is ActionKind.TOOL:
             draft = self.call(context, self.tool(context, tools), words)
-            return Written(draft.action(), draft.steps + 2)
-        written = self.pardon(context) if kind is ActionKind.PARDON else self.answer(context)
-        return Written(written.action, written.steps + 1)
+            return Written(draft.action(), draft.steps + 1)
+        return self.pardon(context) if kind is ActionKind.PARDON else self.answer(context)
 
     def kinds(self, context: Context) -> dict[ActionKind, float]:
         """Log-probability of each kind of action at this point. One pass.
@@ -349,6 +361,7 @@ class _Filling:
     ) -> None:
         self._writer = writer
         self._encode = writer.runtime.encode
+        self._unheard = writer.unheard
         self._context = context
         self._words = words
         self._form = form
@@ -386,7 +399,7 @@ class _Filling:
             self._read()
             probability, chosen = self._choose(candidates, quoted, param.kind is ParamKind.TEXT)
         if chosen is None:
-            self._unread += self._encode(UNHEARD if quoted else f' "{UNHEARD}"')
+            self._unread += self._encode(self._unheard if quoted else f' "{self._unheard}"')
         else:
             self.params[param.name] = chosen.value
             self._taken |= set(chosen.words)
@@ -435,7 +448,7 @@ class _Filling:
             known = [choice for choice in param.choices if param.required or said.issuperset(normal_form(choice))]
             found = [_Candidate(choice, self._spelt(choice, param), range(0)) for choice in known]
         if self.masked or (param.required and (param.kind is ParamKind.TEXT or not found)):
-            mark = UNHEARD if self._form.is_quoted(param) else f' "{UNHEARD}"'
+            mark = self._unheard if self._form.is_quoted(param) else f' "{self._unheard}"'
             found.append(_Candidate(None, tuple(self._encode(mark)), range(0), unheard=True))
         return found
 
@@ -456,7 +469,7 @@ class _Filling:
                 word = self._words[end] if end > start else self._words[end].lstrip(_AROUND_WORDS)
                 last = stripped(word)
                 if MASK_MARK in self._words[end]:
-                    word = last = UNHEARD
+                    word = last = self._unheard
                     unheard = True
                 lead = " " if end > start else ""
                 if last:

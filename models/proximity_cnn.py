@@ -70,6 +70,30 @@ class Calibration:
         return np.asarray(1.0 / (1.0 + np.exp(-np.clip(self.log_odds(logit, duration_s), -60.0, 60.0))))
 
 
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """From a span's log-odds and those of the wearer's near speech through the same microphone to a probability.
+
+    ``log odds = span * (log odds of the span) + reference * (log odds of the reference) + offset``; ``reference`` comes
+    out negative: near speech that scores low on this microphone lowers what near means on it.
+
+    Attributes:
+        near_at: probability from which the verdict is near.
+        far_below: probability below which the verdict is far; between the two it is unsure.
+    """
+
+    span: float
+    reference: float
+    offset: float
+    near_at: float
+    far_below: float
+
+    def probability(self, span_log_odds: FloatArray, reference_log_odds: FloatArray) -> FloatArray:
+        """Calibrated probability of near, 0 to 1, given the reference."""
+        log_odds = self.span * span_log_odds + self.reference * reference_log_odds + self.offset
+        return np.asarray(1.0 / (1.0 + np.exp(-np.clip(log_odds, -60.0, 60.0))))
+
+
 def normalised(bands_db: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Mel bands relative to the level around each frame, scaled to about unit range, float32 ``(frames, 48)``."""
     level = running_level_db(bands_db, LEVEL_HALF_FRAMES)

@@ -47,7 +47,7 @@ FAR_FROM_M = 1.5
 _FAR_LABEL_FROM_M = 1.2
 _LEAD_S = 0.6  # speech before the clip, so that a clip may begin inside a reverberant tail
 _DURATIONS_S = (0.6, 1.0, 2.5)
-_TARGET_ERROR = 0.01
+TARGET_ERROR = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Renderer:
         distance = entry.distance_m if entry is not None else (0.3 if near else math.nan)
         label = 1.0 if near else 0.0 if near is not None else label_of_distance(distance)
         bands = mel_band_db(audio)
-        weight = _activity(speech, len(bands))
+        weight = activity(speech, len(bands))
         return Clip(
             bands.astype(np.float16),
             np.full(len(bands), label, dtype=np.float32),
@@ -216,7 +216,7 @@ class Renderer:
                 speech *= 10.0 ** (far_gain_db / 20.0)
             audio[start : start + length] += speech
             first = math.ceil(start / HOP_SAMPLES)
-            active = _activity(speech, max(0, (length - 400) // HOP_SAMPLES))
+            active = activity(speech, max(0, (length - 400) // HOP_SAMPLES))
             label[first : first + len(active)] = float(near)
             weight[first : first + len(active)] = active
             start += length + gap
@@ -261,10 +261,13 @@ class Renderer:
             x = np.pad(x, (0, max(0, samples - len(x))), mode="wrap")[:samples]
         return x
 
-    def _recorded(self, rng: np.random.Generator, speech: FloatArray) -> tuple[npt.NDArray[np.float32], float]:
-        """Speech with background, through a device. Returns the audio and the signal-to-noise ratio."""
+    def _recorded(
+        self, rng: np.random.Generator, speech: FloatArray, fainter_db: float = 0.0
+    ) -> tuple[npt.NDArray[np.float32], float]:
+        """Speech with background, through a device. Returns the audio and the signal-to-noise ratio, which is drawn for
+        speech that is not fainter than it would be near."""
         samples = len(speech)
-        snr_db = rng.uniform(30.0, 55.0) if rng.random() < 0.4 else rng.uniform(2.0, 30.0)
+        snr_db = (rng.uniform(30.0, 55.0) if rng.random() < 0.4 else rng.uniform(2.0, 30.0)) - fainter_db
         draw = rng.random()
         if draw < 0.45:
             noise = sounds.unit_power(sounds.excerpt(rng, self._noises, samples))
@@ -334,8 +337,8 @@ def train(clips: Sequence[Clip], *, seed: int, epochs: int, threads: int, batch:
     torch.set_num_threads(threads)
     network = build_network().to(memory_format=torch.channels_last)
     bands = np.stack([c.bands_db for c in clips])
-    labels = torch.from_numpy(_down(np.stack([c.label for c in clips])))
-    weights = torch.from_numpy(_down(np.stack([c.weight for c in clips])))
+    labels = torch.from_numpy(step_means(np.stack([c.label for c in clips])))
+    weights = torch.from_numpy(step_means(np.stack([c.weight for c in clips])))
     features = np.stack([normalised(b.astype(np.float32)) for b in bands]).astype(np.float16)
     optimiser = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=0.05)
     per_epoch = len(clips) // batch
@@ -408,14 +411,14 @@ def score_clips(session: Any, clips: Iterable[Clip], durations_s: Sequence[float
     for clip in clips:
         if clip.near is None:
             continue
-        frames = _frame_outputs(session, clip.bands_db.astype(np.float32))
-        active = _down(clip.weight[None])[0]
+        frames = frame_outputs(session, clip.bands_db.astype(np.float32))
+        active = step_means(clip.weight[None])[0]
         for which, duration_s in enumerate(durations_s):
-            span = _span_steps(duration_s)
+            span = span_steps(duration_s)
             starts = [s for s in range(len(active) - span + 1) if active[s : s + span].mean() >= 0.4]
             if starts:
                 at = starts[int(rng.integers(len(starts)))]
-                logits[which].append(_pool(frames[at : at + span]))
+                logits[which].append(pool(frames[at : at + span]))
                 kept[which].append(clip)
     return [
         Scored(np.array(values), np.array([c.near for c in chosen], dtype=np.bool_), duration_s, tuple(chosen))
@@ -429,13 +432,13 @@ def score_recordings(
     """Pooled logits, per duration, of the adjoining spans of recordings in which speech fills at least half."""
     out: list[list[float]] = [[] for _ in durations_s]
     for x in audio:
-        frames = _frame_outputs(session, mel_band_db(x))
-        active = _down(corpus.voiced_frames(x)[: len(frames) * STRIDE_FRAMES].astype(np.float32)[None])[0]
+        frames = frame_outputs(session, mel_band_db(x))
+        active = step_means(corpus.voiced_frames(x)[: len(frames) * STRIDE_FRAMES].astype(np.float32)[None])[0]
         for which, duration_s in enumerate(durations_s):
-            span = _span_steps(duration_s)
+            span = span_steps(duration_s)
             for at in range(0, min(len(frames), len(active)) - span + 1, span):
                 if active[at : at + span].mean() >= 0.5:
-                    out[which].append(_pool(frames[at : at + span]))
+                    out[which].append(pool(frames[at : at + span]))
     return [np.array(values) for values in out]
 
 
@@ -459,9 +462,9 @@ def calibrate(scored: Sequence[Scored]) -> Calibration:
     )
     draft = Calibration(scale, scale_log_s, offset, offset_log_s, 0.5, 0.5)
     near_at = max(
-        float(np.quantile(draft.probability(s.logit[~s.near], s.duration_s), 1.0 - _TARGET_ERROR)) for s in scored
+        float(np.quantile(draft.probability(s.logit[~s.near], s.duration_s), 1.0 - TARGET_ERROR)) for s in scored
     )
-    far_below = min(float(np.quantile(draft.probability(s.logit[s.near], s.duration_s), _TARGET_ERROR)) for s in scored)
+    far_below = min(float(np.quantile(draft.probability(s.logit[s.near], s.duration_s), TARGET_ERROR)) for s in scored)
     return dataclasses.replace(draft, near_at=max(near_at, far_below), far_below=min(near_at, far_below))
 
 
@@ -497,7 +500,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     folder = corpus.data_folder(args.data)
     weights = args.out / "proximity.onnx"
     train_recipe = Recipe(Part.TRAIN, args.rooms)
-    dev_recipe = _one_talker(Part.DEV, 120)
+    dev_recipe = one_talker(Part.DEV, 120)
     parity = math.nan
     if not args.only_measure:
         clips = rendered(folder, train_recipe, args.clips, args.seed, args.work, args.workers)
@@ -508,11 +511,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     calibration = calibrate(score_clips(session, dev, _DURATIONS_S, args.seed))
     lines = []
     tests = {
-        "Unseen simulated rooms, voices and noises": _one_talker(Part.TEST, 80),
-        "The same with the image source model run to the end (another renderer)": _one_talker(
+        "Unseen simulated rooms, voices and noises": one_talker(Part.TEST, 80),
+        "The same with the image source model run to the end (another renderer)": one_talker(
             Part.TEST, 40, method=rooms.Method.IMAGE
         ),
-        "Unseen measured rooms (direct sound scaled to DRR 9 to 24 dB near, -12 to 4 dB far)": _one_talker(
+        "Unseen measured rooms (direct sound scaled to DRR 9 to 24 dB near, -12 to 4 dB far)": one_talker(
             Part.TEST, 8, measured=1.0, dry=0.0
         ),
     }
@@ -543,7 +546,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     cards.write_measured(args.card, [cards.facts(meta), *lines])
 
 
-def _one_talker(
+def one_talker(
     part: Part, count: int, *, method: rooms.Method = rooms.Method.HYBRID, measured: float = 0.0, dry: float = 0.25
 ) -> Recipe:
     return Recipe(part, count, method=method, measured=measured, switches=0.0, between=0.0, dry=dry)
@@ -648,14 +651,14 @@ def _entry(response: rooms.Response, room: int) -> BankEntry:
     )
 
 
-def _activity(speech: FloatArray, frames: int) -> npt.NDArray[np.float32]:
+def activity(speech: FloatArray, frames: int) -> npt.NDArray[np.float32]:
     """1 for each frame whose centre lies in speech, before noise is added."""
     active = corpus.voiced_frames(speech.astype(np.float32), 25.0)
     centre = np.minimum(np.arange(frames) + 1, max(len(active) - 1, 0))
     return active[centre].astype(np.float32) if len(active) else np.zeros(frames, dtype=np.float32)
 
 
-def _down(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def step_means(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Mean over the frames that share one output step, ``(n, frames)`` to ``(n, ceil(frames / 4))``."""
     n, frames = values.shape
     count = -(-frames // STRIDE_FRAMES)
@@ -663,16 +666,16 @@ def _down(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return np.asarray(padded.reshape(n, count, STRIDE_FRAMES).mean(axis=2), dtype=np.float32)
 
 
-def _frame_outputs(session: Any, bands_db: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def frame_outputs(session: Any, bands_db: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     out = session.run(None, {"bands": normalised(bands_db)[None]})[0][0]
     return np.asarray(out, dtype=np.float32)
 
 
-def _span_steps(duration_s: float) -> int:
+def span_steps(duration_s: float) -> int:
     return round(duration_s * SAMPLE_RATE_HZ / HOP_SAMPLES / STRIDE_FRAMES)
 
 
-def _pool(frames: npt.NDArray[np.float32]) -> float:
+def pool(frames: npt.NDArray[np.float32]) -> float:
     attention = np.logaddexp(0.0, frames[:, 1]) + 1e-3
     return float((frames[:, 0] * attention).sum() / attention.sum())
 

@@ -1,0 +1,137 @@
+"""Supervised fine-tuning: the loss stands on the action's tokens alone (VGBench, section 5.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+
+from models.training.policy.batches import batches
+from models.training.policy.checkpoints import Checkpoints
+from models.training.policy.evaluate import outcomes, summary
+from models.training.policy.learner import Example, Learner
+from models.training.progress import steps
+
+
+@dataclass(frozen=True, slots=True)
+class SftSettings:
+    """How it is trained; the defaults are VGBench's where it states them.
+
+    Attributes:
+        epochs: passes over the rows.
+        learning_rate: the highest; it rises over ``warm_up`` of the updates and falls along a cosine to a tenth.
+        batch: rows that go through the network at once.
+        effective_batch: rows that an update rests on.
+        warm_up: share of the updates.
+        weight_decay: AdamW's.
+        clip: largest norm of the gradient.
+        seed: of order and dropout.
+        checkpoint_updates: updates between checkpoints.
+        evaluate_updates: updates between measurements on dev rows.
+    """
+
+    epochs: int = 3
+    learning_rate: float = 1e-4
+    batch: int = 16
+    effective_batch: int = 32
+    warm_up: float = 0.05
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    seed: int = 1
+    checkpoint_updates: int = 50
+    evaluate_updates: int = 150
+
+
+def train(
+    learner: Learner,
+    train_rows: Sequence[Example],
+    dev_rows: Sequence[Example],
+    tools: Sequence[str],
+    settings: SftSettings,
+    checkpoints: Checkpoints,
+    facts: dict[str, str],
+) -> dict[str, float]:
+    """Train, or go on with training, to the end.
+
+    Args:
+        learner: the policy.
+        train_rows: what it learns from.
+        dev_rows: what it is measured on.
+        tools: names of the tools.
+        settings: how.
+        checkpoints: where the run is kept.
+        facts: what else determines the run (hash of the rows), for the record.
+
+    Returns:
+        The last measurement.
+
+    Raises:
+        OtherRunError: when the folder holds another run.
+        FloatingPointError: when the loss is not finite; the last checkpoint stands.
+    """
+    checkpoints.begin({"stage": "sft", "base": learner.name, **asdict(settings), **facts})
+    accumulated = max(1, settings.effective_batch // settings.batch)
+    plan = [
+        [group[first : first + accumulated] for first in range(0, len(group), accumulated)]
+        for group in (batches(train_rows, settings.batch, settings.seed, epoch) for epoch in range(settings.epochs))
+    ]
+    updates = [(epoch, update) for epoch, groups in enumerate(plan) for update in groups]
+    parameters = learner.trainable()
+    optimiser = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    done = checkpoints.restore(learner, optimiser)
+    for number in steps(range(done, len(updates)), "updates", len(updates) - done):
+        epoch, update = updates[number]
+        torch.manual_seed(hash((settings.seed, number)) % 2**31)
+        for group in optimiser.param_groups:
+            group["lr"] = settings.learning_rate * rate(number, len(updates), settings.warm_up)
+        loss = _update(learner, train_rows, update, optimiser, parameters, settings.clip)
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss} at update {number}; lower the learning rate and go on")
+        last = number + 1 == len(updates)
+        entry: dict[str, float] = {"update": number + 1, "epoch": epoch + 1, "train_loss": loss}
+        if last or (number + 1) % settings.evaluate_updates == 0:
+            learner.train(False)
+            measured = summary(list(outcomes(learner, dev_rows, tools, settings.batch)))
+            entry |= {f"dev {name}": value for name, value in measured.items()}
+            print(", ".join(f"{name} {value:.3f}" for name, value in entry.items()), flush=True)
+        checkpoints.log(entry)
+        if last or (number + 1) % settings.checkpoint_updates == 0:
+            checkpoints.save(learner, optimiser, number + 1)
+    learner.train(False)
+    return summary(list(outcomes(learner, dev_rows, tools, settings.batch)))
+
+
+def rate(number: int, updates: int, warm_up: float) -> float:
+    """The learning rate of an update as a share of the highest."""
+    rising = max(1, round(updates * warm_up))
+    if number < rising:
+        return (number + 1) / rising
+    along = (number - rising) / max(1, updates - rising)
+    return 0.1 + 0.45 * (1.0 + math.cos(math.pi * along))
+
+
+def _update(
+    learner: Learner,
+    rows: Sequence[Example],
+    update: Sequence[Sequence[int]],
+    optimiser: torch.optim.Optimizer,
+    parameters: Sequence[torch.nn.Parameter],
+    clip: float,
+) -> float:
+    """One step of the optimiser. Returns the mean loss a token."""
+    learner.train(True)
+    optimiser.zero_grad(set_to_none=True)
+    targets = [[learner.target(rows[index].row.target) for index in batch] for batch in update]
+    # Every token of an action counts alike, whichever batch of the update it stands in.
+    tokens = sum(len(target) for batch in targets for target in batch)
+    total = 0.0
+    for batch, wanted in zip(update, targets, strict=True):
+        scores, _ = learner.logprobs([rows[index] for index in batch], wanted)
+        loss = -scores.sum() / tokens
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+    torch.nn.utils.clip_grad_norm_(list(parameters), clip)
+    optimiser.step()
+    return total
