@@ -25,6 +25,7 @@ from agent.vad import make_vad
 from agent.wearer_profile import ProfileError, load_profile
 from gate.evidence import Evidence
 from gate.grants import GrantLedger
+from models.audio_llm.conversation import BackendError
 from models.components import UnknownComponentError, load_policy, load_speaker
 from models.protocols import Policy, SpeakerThresholds
 from models.store import Store
@@ -59,6 +60,10 @@ class Parts:
         """Model names to the sha256 of what was loaded."""
         ears = self.ears
         ids = [ears.speech.model, ears.speaker.model, ears.proximity.model, ears.damage.model, self.policy.model]
+        if ears.overlap is not None:
+            ids.append(ears.overlap.model)
+        if ears.presence is not None:
+            ids.append(ears.presence.model)
         return {model.name: model.sha256 for model in ids}
 
 
@@ -77,6 +82,8 @@ def load_parts(settings: Settings, store: Store, catalogue: ToolCatalogue, polic
     """
     from models.damage_cnn import DamageCnn
     from models.proximity_cnn import ProximityCnn
+    from models.segmentation import load as load_overlap
+    from models.speech_presence import load as load_presence
     from models.speech_whisper import load as load_speech
 
     section = settings.models
@@ -89,10 +96,13 @@ def load_parts(settings: Settings, store: Store, catalogue: ToolCatalogue, polic
             damage = DamageCnn(store.file("damage", "damage.onnx"))
             proposer = policy or load_policy(section.policy, store, section.threads)
             proposer.prepare(catalogue.all())
-            ears = Ears(speech.result(), speaker, proximity, damage)
+            overlap, presence = load_overlap(store, section.threads), load_presence()
+            ears = Ears(speech.result(), speaker, proximity, damage, overlap, presence)
         return Parts(ears, proposer, section.policy, speaker.thresholds, proximity)
     except UnknownComponentError as error:
         raise SettingsError(str(error)) from error
+    except BackendError as error:
+        raise SettingsError(f"policy {section.policy!r} does not start: {error}") from error
 
 
 def load_catalogue(settings: Settings) -> ToolCatalogue:
@@ -230,6 +240,7 @@ def make_session(
             confirmations=settings.gate.confirmations(), grace_s=settings.tools.grace_s(),
             limits=limits or Limits(), own_voice=None if spoken is None else spoken.own_voice,
             on_source=_nobody_interrupts if spoken is None else spoken.sink.wearer_speaks,
+            dialects=settings.models.dialects,
         )  # fmt: skip
 
     def opened(described: Description) -> None:
@@ -247,6 +258,7 @@ def make_session(
         source=source if spoken is None else spoken.tap(source),
         vad=make_vad(settings.turns.vad_mode), turns=TurnDetector(turn_settings), clock=clock,
         worker=make_worker(pace, clock), log=log, work=work, live=live, on_open=opened, on_close=executor.aclose,
+        closing=settings.turns.closing_settings(),
     )  # fmt: skip
     return loop
 

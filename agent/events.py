@@ -178,6 +178,9 @@ class Proposed(Envelope):
     event: Literal["proposed"] = "proposed"
     turn: str
     raw: str
+    normalised: str | None = None
+    """The text in the canonical form, where it was written in a model's own dialect."""
+    dialect: str = ""
     action_scores: dict[str, float] = Field(default_factory=dict)
 
 

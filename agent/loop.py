@@ -8,15 +8,17 @@ thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from agent import events
 from agent.clock import Pace, VirtualClock, WallClock
+from agent.closing import ClosingSettings, closing_ms
 from agent.eventlog import EventLog
 from agent.frames import FRAME_SAMPLES, Frame
+from agent.listening import Listener
 from agent.records import span_s
 from agent.sources import Description, Source, SourceGap, SourceNotice
 from agent.turn_work import TurnAudio, TurnWork
@@ -32,7 +34,9 @@ from agent.turns import (
 )
 from agent.vad import Vad, level_dbfs
 from agent.worker import ChargedWorker, Job, WallWorker, Worker
+from gate.decision import Proposal
 from gate.span import SAMPLE_RATE_HZ
+from models.protocols import Listening
 
 LEVEL_EVERY_FRAMES = 5
 AnyClock = WallClock | VirtualClock
@@ -75,6 +79,7 @@ class Loop:
         on_open: called once the source is open, with what it says of itself.
         on_close: ends effects that are still running, before the events are closed.
         tail_s: silence appended after a recording, so that its last turn closes as it would live.
+        closing: how long a pause closes a turn, given what its words make; None for the same pause always.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class Loop:
         on_open: Callable[[Description], None] = lambda described: None,
         on_close: Callable[[], Awaitable[None]] | None = None,
         tail_s: float = 1.5,
+        closing: ClosingSettings | None = None,
     ) -> None:
         self._source = source
         self._vad = vad
@@ -99,7 +105,9 @@ class Loop:
         self._worker = worker
         self._log = log
         self._work = work(self.position)
+        self._listener = _listener_for(self._work)
         self._live = live
+        self._closing = closing
         self._on_open = on_open
         self._on_close = on_close
         self._tail_frames = 0 if live else round(tail_s * SAMPLE_RATE_HZ / FRAME_SAMPLES)
@@ -195,7 +203,16 @@ class Loop:
         self._frames += 1
         if self._log.wants_levels and self._frames % LEVEL_EVERY_FRAMES == 0:
             self._log.level(events.Level, self._position, level_dbfs=max(level, -120.0), is_speech=speech)
+        if self._listener is not None:
+            self._listener.hear(frame)
         self._handle_all(self._turns.push(frame.start_sample, frame.samples, speech, level))
+        self._listen(end_s)
+
+    def _listen(self, at_s: float) -> None:
+        """Let a listening policy think about what was said so far, as work like any other."""
+        so_far = self._listener.due() if self._listener is not None else None
+        if so_far is not None:
+            self._worker.submit(Job(lambda: self._work.listen(so_far), at_s))
 
     async def _silence(self, frames: int) -> None:
         zeros = np.zeros(FRAME_SAMPLES, np.float32)
@@ -214,6 +231,8 @@ class Loop:
             self._handle(event)
 
     def _handle(self, event: TurnEvent) -> None:
+        if self._listener is not None:
+            self._listener.handle(event)
         match event:
             case TurnOpened():
                 self._turn_count += 1
@@ -242,12 +261,20 @@ class Loop:
         )
         endpoint_s: list[float] = []
         job = Job(
-            lambda: self._work.turn(audio, lambda: endpoint_s[0]),
+            lambda: self._work.turn(
+                audio, lambda: endpoint_s[0], lambda proposals: self._advise(turn.turn_id, revision, proposals)
+            ),
             self._stream_s(turn.decided_sample),
         )
         self._open = _OpenTurn(revision, turn.source_gap, job, endpoint_s)
         self._worker.submit(job)
         return self._open
+
+    def _advise(self, turn_id: str, revision: int, proposals: Sequence[Proposal]) -> None:
+        """Let what was said so far shorten or prolong the pause that closes the turn."""
+        wanted_ms = None if self._closing is None else closing_ms(proposals, self._closing)
+        if wanted_ms is not None and revision:
+            self._handle_all(self._turns.set_hangover_ms(turn_id, wanted_ms, revision=revision))
 
     def _close(self, turn: TurnClosed) -> None:
         self._log.emit(
@@ -260,7 +287,7 @@ class Loop:
         pending = self._open
         if turn.reason is TurnEnd.SOURCE_GAP:
             self._drop_open("source gap")
-            self._work.box.undecided.discard(turn.turn_id)
+            self._work.box.forget(turn.turn_id)
             self._log.emit(events.Dropped, turn.decided_sample, turn=turn.turn_id, reason="source_gap")
             return
         # Work on a provisional turn stands only if the final one holds the very same samples and lost none since.
@@ -299,3 +326,11 @@ class Loop:
             compute_s=round(self._worker.busy_s, 6),
             below_vad_s=self._below_vad_samples / SAMPLE_RATE_HZ,
         )
+
+
+def _listener_for(work: TurnWork) -> Listener | None:
+    """What tells when to listen, where the policy thinks while somebody speaks and its turns are decided one by one."""
+    policy = work.policy
+    if work.question is None and isinstance(policy, Listening):
+        return Listener(policy.chunk_s, policy.max_chunks)
+    return None

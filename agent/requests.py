@@ -43,6 +43,17 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
+class Advise:
+    """Say something to the loop, at the time at which it is known. The driver sends back nothing.
+
+    Attributes:
+        call: says it; quick, on the event loop.
+    """
+
+    call: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Confirm:
     """Wait until the turn is final. The driver sends back the time at which work goes on, in seconds."""
 
@@ -73,4 +84,4 @@ class Launch:
 HOLD_STEP_S = 0.1
 """How often a held effect looks again."""
 
-Request = Compute | Confirm | Launch
+Request = Compute | Advise | Confirm | Launch

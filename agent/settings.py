@@ -10,6 +10,7 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agent.closing import ClosingSettings
 from agent.mqtt_settings import MqttSettings, MqttSettingsError, TlsSettings, ToolsOff, default_client_id
 from agent.output_voice import VoiceSettings
 from agent.session import OwnerMode
@@ -50,6 +51,16 @@ class TurnsSection(_Section):
     hangover_ms: int = 600
     tail_ms: int = 200
     max_turn_s: float = 15.0
+    adaptive: bool = False
+    """True lets what was said decide how long a pause closes a turn; ``hangover_ms`` holds where it says nothing."""
+    complete_ms: int = Field(default=360, ge=200, le=1200)
+    """Closing silence after words that make a whole call or question."""
+    open_ms: int = Field(default=1200, ge=200, le=1200)
+    """Closing silence after words that lack something."""
+
+    def closing_settings(self) -> ClosingSettings | None:
+        """As the loop takes them."""
+        return ClosingSettings(self.complete_ms, self.open_ms) if self.adaptive else None
 
     def turn_settings(self) -> TurnSettings:
         """As the turn detector takes them.
@@ -159,6 +170,9 @@ class ModelsSection(_Section):
     """Which models are used."""
 
     policy: str = "smollm2"
+    """A name, with options behind it where it has any: ``qwen3-omni:dir=FOLDER,dtype=bfloat16``."""
+    dialects: bool = False
+    """True reads calls in models' native dialects too; false reads the canonical form alone."""
     speaker: str = "campplus-onnx"
     threads: int = Field(default=2, ge=1, le=64)
     language: str = "en"

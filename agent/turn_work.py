@@ -6,18 +6,22 @@ and its effects. A failing stage never stops the loop: its evidence is unknown, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Protocol, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from agent import events
 from agent.eventlog import EventLog
 from agent.frames import Samples
 from agent.hearing import Ears, Segment, command_span, segments_of
+from agent.listening import Listened, SoFar
 from agent.own_voice import OwnVoice, OwnVoiceVerdict, TurnEcho
 from agent.records import decided_fields
-from agent.requests import Compute, Computed, Confirm, Launch
+from agent.requests import Advise, Compute, Computed, Confirm, Launch
 from agent.session import OwnerMode, OwnerReference, SessionState, judge_speaker
 from agent.worker import Work
 from gate import confirm
@@ -46,6 +50,7 @@ from models.protocols import (
     Embedding,
     Heard,
     HeardSegment,
+    Listening,
     Nearness,
     Policy,
     PolicyInput,
@@ -53,6 +58,7 @@ from models.protocols import (
     ProximityTrack,
     SpeakerThresholds,
     SpeakerTrack,
+    SpeechSoFar,
 )
 
 T = TypeVar("T")
@@ -63,6 +69,9 @@ REFERENCE_BEFORE_COMMAND_SAMPLES = SAMPLE_RATE_HZ
 
 WITHDRAWAL_SAMPLES = 15 * SAMPLE_RATE_HZ
 """How long after a command a bare "cancel that" is taken to mean it."""
+
+OVERLAP_AROUND_SAMPLES = SAMPLE_RATE_HZ
+"""How much around a command the overlap ear hears with it: a voice is told by what it says before and after."""
 
 GRACE_EXTENSION_S = 4.0
 """How much longer a call waits while somebody is speaking when its grace ends."""
@@ -134,6 +143,8 @@ class SessionBox:
     last_end_sample: int | None = None
     heard: list[tuple[HeardSegment, Evidence]] = field(default_factory=list)
     """Every segment, kept only while a question about the whole recording is open."""
+    sounds: list[tuple[Span, Samples]] = field(default_factory=list)
+    """The turns' samples, kept as long."""
     decisions: dict[str, int] = field(default_factory=dict)
     confirmation: OpenQuestion | None = None
     """The call that waits for the owner's "yes"."""
@@ -141,6 +152,13 @@ class SessionBox:
     """Calls that the owner can still take back, and the last ones that she no longer can."""
     undecided: set[str] = field(default_factory=set)
     """Turns that were opened and are not decided yet."""
+    listened: dict[str, Listened] = field(default_factory=dict)
+    """What the policy noted of those turns, where it listens."""
+
+    def forget(self, turn_id: str) -> None:
+        """The turn is decided or dropped: nothing more is done for it, and its notes are gone."""
+        self.undecided.discard(turn_id)
+        self.listened.pop(turn_id, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +172,7 @@ class TurnAudio:
         speech_end_sample: where speech ended.
         source_gap: whether samples were lost inside.
         decided_sample: the stream position at which this form of the turn was known.
+        listened: what a listening policy noted of it.
     """
 
     turn_id: str
@@ -162,6 +181,7 @@ class TurnAudio:
     speech_end_sample: int
     source_gap: bool
     decided_sample: int
+    listened: Listened = field(default_factory=Listened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +213,7 @@ class TurnWork:
     """Makes the work of turns. One a session; everything it needs is injected.
 
     Attributes:
-        ears: the four ears.
+        ears: what the session hears with.
         policy: proposes.
         catalogue: the tools.
         execute: the choke point, or None where tools cannot run at all.
@@ -212,6 +232,7 @@ class TurnWork:
         grace_s: by risk, how long a licensed call waits so that the owner can take it back; 0 where not named.
         own_voice: tells which words of a turn are the gate's own; None where it makes no sound.
         on_source: told who speaks, already at the first pause: the owner interrupts the gate's own voice.
+        dialects: whether a policy's normalised text is read in the place of the text as written.
     """
 
     ears: Ears
@@ -233,20 +254,34 @@ class TurnWork:
     grace_s: Mapping[Risk, float] = field(default_factory=dict)
     own_voice: OwnVoice | None = None
     on_source: Callable[[Evidence, OwnVoiceVerdict], None] = lambda evidence, own: None
+    dialects: bool = False
 
     # A turn of audio ----------------------------------------------------------------------------------------------
 
-    def turn(self, audio: TurnAudio, endpoint_s: Callable[[], float]) -> Work:
+    def turn(
+        self,
+        audio: TurnAudio,
+        endpoint_s: Callable[[], float],
+        advise: Callable[[Sequence[Proposal]], None] = lambda proposals: None,
+    ) -> Work:
         """The work of one turn.
 
         Args:
             audio: its samples.
             endpoint_s: when the turn was closed, on the session's clock; asked for once it is final.
+            advise: told what is proposed for the turn's segments as soon as that is known.
 
         Yields:
             Requests to the worker.
         """
         timer = _Timer()
+        audio = replace(audio, listened=self.box.listened.get(audio.turn_id, Listened()))
+        if audio.listened.compute_s:
+            timer.compute_s["listen"] = audio.listened.compute_s
+        silent = yield from self._why_silent(audio, timer)
+        if silent:
+            yield from self._nothing_said(audio, silent, endpoint_s, timer)
+            return
         draft = self.box.state
         heard = yield from self._run("speech", lambda: self.ears.speech.hear(audio.samples), audio, timer)
         echo = yield from self._echo(audio, heard, timer)
@@ -266,26 +301,43 @@ class TurnWork:
             own = echo.verdict(segment.span.shifted(-audio.span.start_sample))
             item, draft = yield from self._segment(part, segment, tracks, heard, own, draft, timer)
             ready.append(item)
+        yield Advise(lambda: advise([item.proposal for item in ready]))
         decision_s = yield Confirm()
         assert isinstance(decision_s, float), "the worker says when the turn became final"
         self.box.last_end_sample = audio.span.end_sample
-        self.box.undecided.discard(audio.turn_id)
+        self.box.forget(audio.turn_id)
         repair = self.box.state.repair
         self.box.state = replace(draft, repair=repair)
+        if self.question is not None:
+            self.box.sounds.append((audio.span, audio.samples))
         for item in ready:
             if self.question is not None:
                 self.box.heard.append((item.segment, item.evidence))
                 continue
-            yield from self._finish(
-                item,
-                events.TimingRecord(
-                    speech_end=audio.speech_end_sample / SAMPLE_RATE_HZ,
-                    endpoint=endpoint_s(),
-                    decision=decision_s,
-                    compute={stage: round(seconds, 6) for stage, seconds in timer.compute_s.items()},
-                ),
-                decision_s,
-            )
+            yield from self._finish(item, _timing(audio, endpoint_s(), decision_s, timer), decision_s)
+
+    def _why_silent(self, audio: TurnAudio, timer: _Timer) -> Generator[Compute, Computed, str]:
+        """What shows that nobody speaks in the turn; empty when somebody may, or nothing can tell.
+
+        A question about a recording is about its noises as well: nothing is left out of that.
+        """
+        ear = self.ears.presence
+        if ear is None or self.question is not None:
+            return ""
+        found = yield from self._run("presence", lambda: ear.check(audio.samples), audio, timer)
+        return found.note if found is not None and found.absent else ""
+
+    def _nothing_said(self, audio: TurnAudio, why: str, endpoint_s: Callable[[], float], timer: _Timer) -> Work:
+        """The end of a turn in which nobody spoke. It leaves the session as it was: no noise becomes its owner."""
+        decision_s = yield Confirm()
+        assert isinstance(decision_s, float), "the worker says when the turn became final"
+        self.box.last_end_sample = audio.span.end_sample
+        self.box.forget(audio.turn_id)
+        proximity, speaker, _ = self._unknown_source(audio.span, self.box.state, "nobody spoke")
+        evidence = Evidence(audio.turn_id, audio.span, (), speaker, proximity, None, source_gap=audio.source_gap)
+        segment = HeardSegment((), speaker.verdict, proximity.verdict)
+        item = _Ready(segment, evidence, Proposal(None, failure=Reason.NO_SPEECH, detail=why), None)
+        yield from self._finish(item, _timing(audio, endpoint_s(), decision_s, timer), decision_s)
 
     def _segment(
         self,
@@ -324,10 +376,13 @@ class TurnWork:
                 audio,
                 timer,
             )
-            if judged is None:
+            overlapped = yield from self._overlap(audio, evidence, call, timer)
+            if judged is None or overlapped is None:
                 proposal = Proposal(None, proposal.raw, Reason.EAR_FAILED, "scoring the command failed")
             else:
                 evidence, after = judged
+                if overlapped:
+                    evidence = replace(evidence, overlapped=True)
         return _Ready(heard_segment, evidence, proposal, output), after.with_segment(heard_segment)
 
     def _run(
@@ -434,6 +489,24 @@ class TurnWork:
             state = after
         return replace(evidence, speaker=speaker, proximity=proximity), state
 
+    def _overlap(
+        self, audio: TurnAudio, evidence: Evidence, call: ToolCall, timer: _Timer
+    ) -> Generator[Compute, Computed, bool | None]:
+        """Whether somebody else speaks into the words that license a call; None when looking for it failed.
+
+        Looked for in commands alone: it costs as much as all other ears together, and no other action rests on it.
+        """
+        ear = self.ears.overlap
+        if ear is None:
+            return False
+        command = (command_span(call, evidence.words) or evidence.span).shifted(-audio.span.start_sample)
+        start = max(0, command.start_sample - OVERLAP_AROUND_SAMPLES)
+        window = audio.samples[start : command.end_sample + OVERLAP_AROUND_SAMPLES]
+        found = yield from self._run("overlap", lambda: (ear.find(window),), audio, timer)
+        if found is None:
+            return None
+        return any(span.shifted(start).overlap(command) for span in found[0] or ())
+
     def _judge_corrections(
         self, audio: TurnAudio, tracks: _Tracks, evidence: Evidence, state: SessionState
     ) -> tuple[Evidence, SessionState]:
@@ -468,6 +541,8 @@ class TurnWork:
             return Proposal(None, failure=Reason.NO_SPEECH, detail=heard.note), None
         if self.question is not None:
             return Proposal(None, failure=Reason.NO_SPEECH, detail="kept for the question"), None
+        if audio.listened.failure is not None:
+            return audio.listened.failure, None
         local = segment.span.shifted(-audio.span.start_sample)
         request = PolicyInput(
             audio.turn_id,
@@ -475,7 +550,9 @@ class TurnWork:
             state.context,
             self.catalogue.all(),
             audio=audio.samples[local.start_sample : local.end_sample],
-            encoder_states=heard.encoder_states,
+            encoder_states=_states_within(heard, local),
+            start_sample=segment.span.start_sample,
+            notes=audio.listened.texts_until(segment.span.end_sample),
         )
         return (yield from self._ask_policy(request, timer))
 
@@ -485,13 +562,12 @@ class TurnWork:
         done = yield Compute("policy", lambda: self.policy.propose(request), self.limits.policy_s)
         timer.add("policy", done)
         if done.error is not None:
-            late = isinstance(done.error, TimeoutError)
-            reason = Reason.POLICY_TIMEOUT if late else Reason.POLICY_FAILED
-            return Proposal(None, failure=reason, detail=_describe(done.error)), None
+            return _failed(done.error), None
         output = done.value
         if not isinstance(output, PolicyOutput) or not isinstance(output.text, str):
             return Proposal(None, failure=Reason.POLICY_FAILED, detail="the policy returned no text"), None
-        return Proposal(parse(output.text), output.text), output
+        read = output.normalised if self.dialects and output.normalised is not None else output.text
+        return Proposal(parse(read), output.text), output
 
     # The decision and its effects ---------------------------------------------------------------------------------
 
@@ -501,6 +577,7 @@ class TurnWork:
         if item.output is not None:
             self.log.emit(
                 events.Proposed, end_sample, clock_s=now_s, turn=evidence.turn_id, raw=proposal.raw,
+                normalised=item.output.normalised, dialect=item.output.dialect,
                 action_scores=dict(item.output.action_scores),
             )  # fmt: skip
         now_sample = evidence.span.start_sample
@@ -635,6 +712,27 @@ class TurnWork:
             abandoned=lambda: ended_early("the session ended before it started"),
         )
 
+    # While somebody speaks ----------------------------------------------------------------------------------------
+
+    def listen(self, so_far: SoFar) -> Work:
+        """The work of a listening policy on a turn that is still being spoken: a note, which no parser sees."""
+        policy, turn_id = self.policy, so_far.turn_id
+        assert isinstance(policy, Listening), "only listening policies are given open turns"
+        before = self.box.listened.get(turn_id, Listened())
+        if turn_id not in self.box.undecided or before.failure is not None:
+            return
+        request = SpeechSoFar(turn_id, so_far.samples, self.box.state.context, self.catalogue.all(), before.texts)
+        done = yield Compute("listen", lambda: policy.listen(request), self.limits.policy_s)
+        assert isinstance(done, Computed), "the worker says what came of a call"
+        if turn_id not in self.box.undecided:
+            return
+        after = replace(before, compute_s=before.compute_s + done.end_s - done.start_s)
+        if done.error is not None:
+            after = replace(after, failure=_failed(done.error, "while listening: "))
+        elif done.value:
+            after = replace(after, notes=(*before.notes, (so_far.span.end_sample, str(done.value))))
+        self.box.listened[turn_id] = after
+
     # Typed text, and a question about a recording -----------------------------------------------------------------
 
     def typed(self, turn_id: str, text: str) -> Work:
@@ -679,8 +777,9 @@ class TurnWork:
         else:
             segment = heard[-1][0]
             request = PolicyInput(
-                turn_id, segment, tuple(item[0] for item in heard[:-1]), self.catalogue.all(), question=self.question
-            )
+                turn_id, segment, tuple(item[0] for item in heard[:-1]), self.catalogue.all(), question=self.question,
+                audio=_joined(self.box.sounds),
+            )  # fmt: skip
             proposal, output = yield from self._ask_policy(request, timer)
             evidence = _whole(turn_id, [item[1] for item in heard])
         now_s = yield Confirm()
@@ -689,6 +788,15 @@ class TurnWork:
             speech_end=evidence.span.end_s, endpoint=evidence.span.end_s, decision=now_s, compute=timer.compute_s
         )
         yield from self._finish(_Ready(segment, evidence, proposal, output), timing, now_s)
+
+
+def _joined(sounds: list[tuple[Span, Samples]]) -> Samples:
+    """The turns of a recording in their places, silence between them."""
+    start = sounds[0][0].start_sample
+    whole = np.zeros(sounds[-1][0].end_sample - start, np.float32)
+    for span, samples in sounds:
+        whole[span.start_sample - start : span.end_sample - start] = samples
+    return whole
 
 
 def _whole(turn_id: str, parts: list[Evidence]) -> Evidence:
@@ -709,6 +817,29 @@ def _whole(turn_id: str, parts: list[Evidence]) -> Evidence:
     )
 
 
+def _timing(audio: TurnAudio, endpoint_s: float, decision_s: float, timer: _Timer) -> events.TimingRecord:
+    return events.TimingRecord(
+        speech_end=audio.speech_end_sample / SAMPLE_RATE_HZ,
+        endpoint=endpoint_s,
+        decision=decision_s,
+        compute={stage: round(seconds, 6) for stage, seconds in timer.compute_s.items()},
+    )
+
+
+def _failed(error: BaseException, when: str = "") -> Proposal:
+    """What stands in the place of a proposal when the policy fails."""
+    reason = Reason.POLICY_TIMEOUT if isinstance(error, TimeoutError) else Reason.POLICY_FAILED
+    return Proposal(None, failure=reason, detail=f"{when}{_describe(error)}")
+
+
 def _describe(error: BaseException) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}"[:300] if text else type(error).__name__
+
+
+def _states_within(heard: Heard, span: Span) -> npt.NDArray[np.float32] | None:
+    """The recogniser's encoder states over a span of the turn, 50 a second."""
+    if heard.encoder_states is None:
+        return None
+    frame_samples = SAMPLE_RATE_HZ // 50
+    return heard.encoder_states[span.start_sample // frame_samples : -(-span.end_sample // frame_samples)]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from agent.clock import VirtualClock, WallClock, timed_async, within_s
-from agent.requests import HOLD_STEP_S, Compute, Computed, Confirm, Launch, Request
+from agent.requests import HOLD_STEP_S, Advise, Compute, Computed, Confirm, Launch, Request
 
 T = TypeVar("T")
 Work = Generator[Request, object, None]
@@ -304,6 +304,8 @@ class WallWorker:
                         start_s = self._clock.now_s()
                         value, error, _ = await self._inference.run(request)
                         reply = Computed(value, error, start_s, self._clock.now_s())
+                    case Advise():
+                        request.call()
                     case Confirm():
                         while job.confirmed_s is None and not job.cancelled:
                             job.changed.clear()
@@ -408,6 +410,8 @@ class ChargedWorker:
                 value, error, seconds = await self._inference.run(request)
                 self._free_s += seconds if self._charge else 0.0
                 reply = Computed(value, error, at_s, self._free_s)
+            case Advise() as request:
+                request.call()
             case Confirm():
                 reply = at_s
             case Launch() as request:

@@ -32,6 +32,7 @@ CONTESTANTS = {
     "always-tool": "bench.baselines.always_tool:load",
     "asr-keyword": "bench.baselines.asr_keyword:load",
     "raw-lm": "bench.baselines.raw_lm:load",
+    "ungated": "bench.baselines.ungated:load",
     "no-veto": "bench.baselines.no_veto:load",
     "no-verdicts": "bench.baselines.no_verdicts:load",
     "oracle-words": "bench.baselines.oracle_words:load",
@@ -110,14 +111,14 @@ def load_contestant(name: str, setup: Setup) -> Contestant:
         ModelError: when a model is missing or damaged; names the cure.
     """
     head, _, rest = name.partition(":")
-    if rest and "." in head:
+    if rest and "." in head and head not in POLICIES:
         return _function(head, rest)(setup)
     if head in CONTESTANTS:
         if rest:
             setup = replace(setup, settings=with_policy(setup.settings, rest))
         module, function = CONTESTANTS[head].split(":")
         return _function(module, function)(setup)
-    if name not in POLICIES:
+    if head not in POLICIES:
         close = get_close_matches(head, names(), 1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise UnknownContestantError(f"no policy {name!r}.{hint} There are: {', '.join(sorted(names()))}")

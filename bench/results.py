@@ -7,7 +7,7 @@ counted as a Mute.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +19,7 @@ from bench.trials import ActionName, Segment, Trial
 from gate.actions import AnswerAction, MuteAction, PardonAction, ToolAction, Unparseable
 from gate.grammar import parse
 from gate.span import SAMPLE_RATE_HZ
+from models.audio_llm.dialects import Normalised
 
 Status = Literal["ok", "error", "timeout", "unparseable", "no_audio"]
 STATUSES: tuple[Status, ...] = ("ok", "error", "timeout", "unparseable", "no_audio")
@@ -30,6 +31,8 @@ _WORST_FIRST: tuple[Status, ...] = ("error", "timeout", "unparseable")
 _NOT_RUN = frozenset({"refused", "cancelled"})
 _NOTHING_TO_HEAR = frozenset({NoticeCode.NO_AUDIO, NoticeCode.TOO_SHORT, NoticeCode.DIGITAL_SILENCE})
 _MAX_REASON_CHARS = 500
+Normalise = Callable[[str], Normalised]
+"""Reads a text in native dialects (``models.audio_llm.dialects``); the class itself leaves it as it is."""
 
 
 class _Model(BaseModel):
@@ -51,6 +54,8 @@ class DecisionRecord(_Model):
         status: how ears and policy fared.
         proposed: what the policy wanted.
         raw: the policy's text, or None when it was not asked.
+        normalised: that text with the model's native dialect put into the grammar; None where nothing was to be done.
+        dialect: what was normalised, or empty.
         outcome: how the call ended, or None when none was made.
         span_samples: ``(start, end)`` of the samples that the decision rests on, at 16 kHz in the session's stream.
         evidence: what the ears measured there.
@@ -72,6 +77,8 @@ class DecisionRecord(_Model):
     span_samples: tuple[int, int]
     evidence: EvidenceRecord
     timing: TimingRecord
+    normalised: str | None = None
+    dialect: str = ""
 
     @property
     def ran(self) -> bool:
@@ -152,7 +159,7 @@ def failed(trial: Trial, status: Status, reason: str, timing: TrialTiming | None
 
 def result_of(
     trial: Trial, seen: Sequence[Event], *, as_proposed: bool = False, cut_short: str = "",
-    began_unix: float = 0.0, ended_unix: float = 0.0,
+    began_unix: float = 0.0, ended_unix: float = 0.0, normalise: Normalise = Normalised, dialects: bool = False,
 ) -> TrialResult:  # fmt: skip
     """Make a trial's result from the events of its session.
 
@@ -163,12 +170,14 @@ def result_of(
         cut_short: why the session was ended before its end, if it was: the trial then counts as timed out.
         began_unix: when the trial was started.
         ended_unix: when it had ended.
+        normalise: reads a policy's text in its native dialects.
+        dialects: with ``as_proposed``, whether that reading is the one that counts.
 
     Returns:
         The result. Nothing in it depends on the labels but ``timing.speech_end`` and, among decisions that weigh the
         same, which of them gives the times.
     """
-    decisions = decisions_of(seen, as_proposed=as_proposed)
+    decisions = decisions_of(seen, as_proposed=as_proposed, normalise=normalise, dialects=dialects)
     failures = [f"{event.where}: {event.error}" for event in seen if isinstance(event, events.Failed)]
     notices = [event for event in seen if isinstance(event, events.SourceNotice)]
     unheard = [notice.message for notice in notices if notice.code in _NOTHING_TO_HEAR]
@@ -217,7 +226,9 @@ def deciding(decisions: Sequence[DecisionRecord], target: Segment | None) -> Dec
     return next(iter(on_target or weighing), None)
 
 
-def decisions_of(seen: Iterable[Event], *, as_proposed: bool = False) -> tuple[DecisionRecord, ...]:
+def decisions_of(
+    seen: Iterable[Event], *, as_proposed: bool = False, normalise: Normalise = Normalised, dialects: bool = False
+) -> tuple[DecisionRecord, ...]:
     """Every decision among a session's events, each with its proposal, and with its outcome when it had one."""
     raw_of: dict[str, str] = {}
     found: list[DecisionRecord] = []
@@ -229,14 +240,15 @@ def decisions_of(seen: Iterable[Event], *, as_proposed: bool = False) -> tuple[D
             case events.Proposed():
                 raw_of[event.turn] = event.raw
             case events.Decided():
-                record = _record(event, raw_of.pop(event.turn, None), origin_s)
-                found.append(_as_proposed(record) if as_proposed else record)
+                record = _record(event, raw_of.pop(event.turn, None), origin_s, normalise)
+                found.append(_as_proposed(record, dialects) if as_proposed else record)
             case events.Executed() if not as_proposed:
                 _add_outcome(found, event, origin_s)
     return tuple(found)
 
 
-def _record(event: events.Decided, raw: str | None, origin_s: float) -> DecisionRecord:
+def _record(event: events.Decided, raw: str | None, origin_s: float, normalise: Normalise) -> DecisionRecord:
+    normal = Normalised("") if raw is None else normalise(raw)
     timing = event.timing.model_copy(
         update={
             "endpoint": round(event.timing.endpoint - origin_s, 6),
@@ -247,7 +259,8 @@ def _record(event: events.Decided, raw: str | None, origin_s: float) -> Decision
         turn=event.turn, action=event.action, tool=event.tool, params=event.params, answer=event.answer,
         missing_param=event.missing_param, reason=event.reason, detail=event.detail, status=event.status,
         proposed=event.proposed, raw=raw, outcome=None, span_samples=_samples(event.evidence.span_s),
-        evidence=event.evidence, timing=timing,
+        evidence=event.evidence, timing=timing, normalised=normal.text if normal.dialect else None,
+        dialect=normal.dialect,
     )  # fmt: skip
 
 
@@ -255,14 +268,37 @@ def _samples(span_s: SpanS) -> tuple[int, int]:
     return round(span_s[0] * SAMPLE_RATE_HZ), round(span_s[1] * SAMPLE_RATE_HZ)
 
 
-def _as_proposed(record: DecisionRecord) -> DecisionRecord:
+def proposed_result(result: TrialResult, *, dialects: bool) -> TrialResult:
+    """What would have come of a trial without a gate: the policy's text, taken at its word.
+
+    Args:
+        result: the trial's line of the log, of a run with a gate or without.
+        dialects: whether calls in the model's native dialect count.
+    """
+    if result.status not in ("ok", "unparseable"):
+        return result
+    decisions = tuple(_as_proposed(record, dialects) for record in result.decisions)
+    status = _status(decisions, [], [])
+    action = most_consequential(decisions) if status == "ok" else None
+    chosen = deciding(decisions, None)
+    update = {
+        "status": status, "action": action, "decisions": decisions, "answer": _said(decisions, action, chosen),
+        "tool": chosen.tool if chosen else None, "params": chosen.params if chosen else None,
+    }  # fmt: skip
+    return result.model_copy(update=update)
+
+
+def _as_proposed(record: DecisionRecord, dialects: bool) -> DecisionRecord:
     """The decision that the policy alone would have made. Without a proposal nothing was said, and nothing is done."""
     if record.raw is None:
         return record.model_copy(update={"action": "mute", "tool": None, "params": None, "answer": None})
     update: dict[str, object] = {
         "action": None, "tool": None, "params": None, "answer": None, "missing_param": None, "reason": "proposed",
+        "outcome": None,
     }  # fmt: skip
-    match parse(record.raw):
+    if record.status == "unparseable":
+        update |= {"status": "ok", "detail": ""}
+    match parse(record.normalised if dialects and record.normalised is not None else record.raw):
         case MuteAction():
             update |= {"action": "mute"}
         case ToolAction(call):

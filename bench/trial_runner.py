@@ -36,6 +36,7 @@ from bench.contestants import Contestant, load_contestant, make_setup
 from bench.results import TrialResult, TrialTiming, failed, result_of
 from bench.stream import HeardStream, TappedSource
 from bench.trials import Trial
+from models.audio_llm.dialects import Normalised, normalise
 from models.store import Store
 
 TYPED_SILENCE_S = 0.5
@@ -173,8 +174,12 @@ class TrialRunner:
                 cut_short = f"not done after {limit_s:.0f} s"
         return result_of(
             trial, sink.events, as_proposed=self._contestant.as_proposed, cut_short=cut_short, began_unix=began_unix,
-            ended_unix=time.time(),
+            ended_unix=time.time(), normalise=self._normalise, dialects=self._settings.models.dialects,
         )  # fmt: skip
+
+    def _normalise(self, raw: str) -> Normalised:
+        names = getattr(self._contestant.parts.policy, "dialects", None)
+        return normalise(raw, self._contestant.catalogue.all(), names)
 
     def _source(self, trial: Trial) -> Source:
         if trial.audio is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -173,6 +173,17 @@ class DamageEar(Protocol):
         ...
 
 
+class OverlapEar(Protocol):
+    """Where two people speak at once."""
+
+    @property
+    def model(self) -> ModelId: ...
+
+    def find(self, audio: Audio) -> tuple[Span, ...] | None:
+        """Stretches with two voices, in order, relative to ``audio``; None when it cannot tell (too short, silent)."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class HeardSegment:
     """What the policy reads of one stretch of one person's speech.
@@ -207,6 +218,8 @@ class PolicyInput:
         modality: audio or typed text.
         audio: the segment's samples, or None for typed text; audio LLMs read it.
         encoder_states: the speech ear's states for the segment, or None.
+        start_sample: where ``audio`` and ``encoder_states`` begin in the stream that the words' spans refer to.
+        notes: what a ``Listening`` policy noted for itself while the turn was spoken, oldest first.
     """
 
     turn_id: str
@@ -217,6 +230,8 @@ class PolicyInput:
     modality: Modality = Modality.AUDIO
     audio: Audio | None = field(default=None, repr=False, compare=False)
     encoder_states: npt.NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
+    start_sample: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +242,18 @@ class PolicyOutput:
         text: one action in the grammar, exactly as written; ``gate.grammar`` parses it.
         action_scores: log-probability of each kind of action ("mute", "tool", "answer", "pardon"), where there is one.
         steps: forward passes of the decoder, for the log.
+        normalised: the text with the model's native dialect put into the grammar; None where that changes nothing.
+            The gate reads it in the place of ``text`` only when the settings say so.
+        dialect: what was normalised ("tool_call_tags"), or empty.
+        thinking: what was written before the action, in thinking's own tags. It reaches no parser.
     """
 
     text: str
     action_scores: tuple[tuple[str, float], ...] = ()
     steps: int = 0
+    normalised: str | None = None
+    dialect: str = ""
+    thinking: str = ""
 
 
 class Policy(Protocol):
@@ -246,4 +268,42 @@ class Policy(Protocol):
 
     def propose(self, turn: PolicyInput) -> PolicyOutput:
         """Write one action. May raise: the caller turns any exception into no execution with a reason."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechSoFar:
+    """What a listening policy is given of a turn that is still being spoken.
+
+    Attributes:
+        turn_id: the turn.
+        audio: from the turn's first sample to the latest.
+        context: earlier segments of the session, oldest first.
+        tools: the tools that may be proposed.
+        notes: what it noted of this turn before, oldest first.
+    """
+
+    turn_id: str
+    audio: Audio = field(repr=False, compare=False)
+    context: tuple[HeardSegment, ...]
+    tools: Sequence[ToolFacts]
+    notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Listening(Protocol):
+    """A policy that thinks while somebody speaks. It keeps nothing: its notes come back to it in ``PolicyInput``."""
+
+    @property
+    def chunk_s(self) -> float:
+        """After how many seconds of speech it wants to listen again."""
+        ...
+
+    @property
+    def max_chunks(self) -> int:
+        """How often at most in one turn."""
+        ...
+
+    def listen(self, so_far: SpeechSoFar) -> str:
+        """Write a private note, or nothing. It reaches no parser. May raise: the turn then executes nothing."""
         ...

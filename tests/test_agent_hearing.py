@@ -29,9 +29,29 @@ def test_one_voice_is_one_segment_in_stream_positions():
 def test_a_voice_change_splits_between_words_and_no_sample_is_lost():
     inside_call = round(1.5 * S)
     first, second = segments_of(Span(0, 3 * S), SAID, (inside_call,), (), None)
-    assert (first.span.end_sample, second.span.start_sample) == (round(1.4 * S), round(1.4 * S))
+    assert (first.span.end_sample, second.span.start_sample) == (round(1.2 * S), round(1.2 * S))
     assert [word.text for word in second.words] == ["Call", "Ben."]
     assert first.span.samples + second.span.samples == 3 * S
+
+
+def test_a_change_heard_a_little_early_is_moved_to_the_pause_so_the_last_word_stays_its_speakers():
+    early = round(0.62 * S)
+    first, second = segments_of(Span(0, 3 * S), SAID, (early,), (), None)
+    assert [word.text for word in first.words] == ["Hello", "there."]
+    assert [word.text for word in second.words] == ["Call", "Ben."]
+
+
+def test_a_change_without_a_pause_goes_to_the_nearest_gap_between_words():
+    on_and_on = words(("so", 0.0, 0.5), ("we", 0.5, 1.0), ("went", 1.0, 1.5), ("out", 1.5, 2.0), ("call", 2.0, 2.5))
+    first, second = segments_of(Span(0, 3 * S), on_and_on, (round(1.45 * S),), (), None)
+    assert [word.text for word in first.words] == ["so", "we", "went"]
+    assert second.span.start_sample == round(1.5 * S)
+
+
+def test_a_change_far_from_any_gap_is_only_moved_out_of_its_word():
+    drawn_out = words(("yes", 0.0, 0.7), ("well", 0.7, 2.2), ("no", 2.2, 2.9))
+    first, _ = segments_of(Span(0, 3 * S), drawn_out, (round(1.45 * S),), (), None)
+    assert first.span.end_sample in (round(0.7 * S), round(2.2 * S))
 
 
 def test_a_word_under_a_mask_is_no_evidence_and_leaves_a_mark():

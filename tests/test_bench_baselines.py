@@ -117,6 +117,13 @@ def test_without_the_veto_strangers_are_obeyed_and_all_else_is_still_checked(set
     assert other.decisions[-1].outcome == "done"
 
 
+def test_an_ungated_policy_is_taken_at_its_word_whoever_speaks(setup: Setup, tmp_path: Path):
+    contestant = load_contestant("ungated", setup)
+    assert contestant.as_proposed
+    same, other, far, chat, pay = play(contestant, tmp_path, *corpus(tmp_path))
+    assert [r.action for r in (same, other, far, chat, pay)] == ["tool", "tool", "tool", "mute", "tool"]
+
+
 def test_lifting_the_veto_leaves_the_product_as_it_was(setup: Setup, tmp_path: Path):
     play(load_contestant("no-veto", setup), tmp_path, corpus(tmp_path)[1])
     assert vars(turn_work)["decide"] is gate_decision.decide
@@ -196,7 +203,7 @@ def test_an_unknown_policy_is_answered_with_what_there_is(setup: Setup):
         load_contestant("alway-mute", setup)
     with pytest.raises(UnknownContestantError, match=r"tests\.nowhere"):
         load_contestant("tests.nowhere:load", setup)
-    for name in ("always-mute", "always-tool", "asr-keyword", "raw-lm", "no-veto", "no-verdicts", "oracle-words"):
+    for name in ("always-mute", "always-tool", "asr-keyword", "raw-lm", "ungated", "no-veto", "no-verdicts", "oracle-words"):
         assert name in contestants.names()
 
 

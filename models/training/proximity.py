@@ -549,6 +549,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def one_talker(
     part: Part, count: int, *, method: rooms.Method = rooms.Method.HYBRID, measured: float = 0.0, dry: float = 0.25
 ) -> Recipe:
+    """A recipe for calibrating and testing: one talker a clip, near or far, never between."""
     return Recipe(part, count, method=method, measured=measured, switches=0.0, between=0.0, dry=dry)
 
 
@@ -667,15 +668,18 @@ def step_means(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def frame_outputs(session: Any, bands_db: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The network's steps over one clip: float32 ``(steps, 2)``, logit and attention."""
     out = session.run(None, {"bands": normalised(bands_db)[None]})[0][0]
     return np.asarray(out, dtype=np.float32)
 
 
 def span_steps(duration_s: float) -> int:
+    """How many of the network's steps make up a span."""
     return round(duration_s * SAMPLE_RATE_HZ / HOP_SAMPLES / STRIDE_FRAMES)
 
 
 def pool(frames: npt.NDArray[np.float32]) -> float:
+    """The logit of a span from its steps ``(steps, 2)``, weighed by attention."""
     attention = np.logaddexp(0.0, frames[:, 1]) + 1e-3
     return float((frames[:, 0] * attention).sum() / attention.sum())
 

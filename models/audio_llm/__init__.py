@@ -1,0 +1,1 @@
+"""Audio language models as policies: one conversation vocabulary, one action contract, many backends."""
