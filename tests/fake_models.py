@@ -62,12 +62,14 @@ class FakeEars:
     changes_at: Callable[[Audio], tuple[int, ...]] = lambda audio: ()
     damage: Callable[[Audio], tuple[DamageStretch, ...] | None] = lambda audio: ()
     fail: dict[str, Exception] = field(default_factory=dict)
+    overlap: Callable[[Audio], tuple[Span, ...] | None] | None = None
     model: ModelId = FAKE
     dimension: int = 8
     min_samples: int = SAMPLE_RATE_HZ // 2
 
     def ears(self) -> Ears:
-        return Ears(_Speech(self), _Speaker(self), _Proximity(self), _Damage(self))
+        overlap = None if self.overlap is None else _Overlap(self)
+        return Ears(_Speech(self), _Speaker(self), _Proximity(self), _Damage(self), overlap)
 
     def voice(self, audio: Audio) -> Voice | None:
         hz = _pitch_hz(audio)
@@ -153,6 +155,17 @@ class _Damage:
     def find(self, audio: Audio) -> tuple[DamageStretch, ...] | None:
         self.owner.maybe_fail("damage")
         return self.owner.damage(audio)
+
+
+@dataclass
+class _Overlap:
+    owner: FakeEars
+    model: ModelId = FAKE
+
+    def find(self, audio: Audio) -> tuple[Span, ...] | None:
+        self.owner.maybe_fail("overlap")
+        assert self.owner.overlap is not None
+        return self.owner.overlap(audio)
 
 
 class FixedSpeakerThresholds:

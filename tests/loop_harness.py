@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from agent import events
 from agent.clock import Pace
+from agent.closing import ClosingSettings
 from agent.eventlog import EventLog, MemorySink, Sink
 from agent.events import Event
 from agent.loop import Loop, make_clock, make_worker
@@ -82,6 +83,7 @@ async def converse(
     live: bool = False,
     confirmations: ConfirmSettings | None = None,
     grace_s: Mapping[Risk, float] | None = None,
+    closing: ClosingSettings | None = None,
 ) -> Outcome:
     """Run one session to its end."""
     memory = MemorySink()
@@ -101,7 +103,7 @@ async def converse(
 
     loop = Loop(
         source=source, vad=LevelVad(), turns=TurnDetector(), clock=clock, worker=make_worker(pace, clock), log=log,
-        work=work, live=live,
+        work=work, live=live, closing=closing,
     )  # fmt: skip
     before_run(loop)
     try:
