@@ -256,7 +256,7 @@ def test_with_an_empty_cache_all_default_models_are_to_be_fetched_to_where_they_
     assert doctor._disk(store).text.endswith(f"free at {tmp_path}")
     finding = doctor._models(store)
     assert (finding.ok, finding.code) == (False, ExitCode.MODELS)
-    assert "whisper-base, campplus-onnx, smollm2-135m-onnx;" in finding.text
+    assert "whisper-base, campplus-onnx, pyannote-segmentation-onnx, smollm2-135m-onnx;" in finding.text
 
 
 # Tools and journal ----------------------------------------------------------------------------------------------------

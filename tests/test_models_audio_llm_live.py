@@ -22,6 +22,8 @@ from tests.test_models_audio_llm_policy import ScriptedChat
 from tests.tiny_audio_llms import FAMILIES, one_thread, teach
 from tools.catalogue import ToolCatalogue
 
+pytestmark = pytest.mark.slow
+
 CATALOGUE = ToolCatalogue.builtin(())
 CHAT = Voice(200, "where did I put my keys")
 COMMAND = Voice(400, "switch on the kitchen light")

@@ -29,6 +29,8 @@ from models.components import UnknownComponentError, load_policy, parse_options
 from models.store_errors import ModelError
 from tests.tiny_audio_llms import FAMILIES, one_thread, save_checkpoint
 
+pytestmark = pytest.mark.slow
+
 REPO = "example/model"
 MESSAGES = [system("Act."), user(AudioPart(np.sin(np.arange(16_000) / 9).astype(np.float32)), "Now?")]
 

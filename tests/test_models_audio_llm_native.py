@@ -27,6 +27,8 @@ from models.protocols import Audio, ModelId
 from models.store_errors import ModelError
 from tests.tiny_audio_llms import FAMILIES, WINDOW_S, Tiny, one_thread, output_layer, teach
 
+pytestmark = pytest.mark.slow
+
 INSTRUCTION = system("Decide what is to be done. Write [Mute] or an answer.")
 
 

@@ -15,6 +15,7 @@ from models.store import Store
 from models.store_errors import ModelError
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
 
 ANY = ModelId("segmentation", "0" * 64)
 THRESHOLDS = {"on_at": 0.5, "grow_at": 0.3, "min_s": 0.1}
@@ -90,7 +91,6 @@ def test_long_audio_is_read_in_windows_and_a_middle_frame_hardly_depends_on_wher
     assert float(np.abs(whole[400:500] - shifted[390:490]).mean()) < 0.1
 
 
-@pytest.mark.slow
 def test_the_real_network_marks_two_voices_and_leaves_one_alone() -> None:
     from models.segmentation import load
 
