@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from gate.catalogue import ParamKind, ToolFacts
 from gate.evidence import DistanceVerdict, Modality, SpeakerVerdict
+from models.dialogue_lines import labelled_lines
 from models.protocols import HeardSegment, PolicyInput
 
 
@@ -68,7 +69,7 @@ def turn_prompt(turn: PolicyInput, reading: Reading = Reading.VERDICTS) -> list[
         Pieces in order; each word of the segment to act on is a piece of its own.
     """
     if turn.question is not None:
-        return [Piece(_dialogue([*turn.context, turn.segment])), Piece(f"\nQuestion: {turn.question}"), Piece(REPLY)]
+        return [Piece(labelled_lines([*turn.context, turn.segment], _words)), Piece(f"\nQuestion: {turn.question}"), Piece(REPLY)]
     pieces = [Piece(f"{_lead(segment, reading)}{_words(segment)}\n") for segment in turn.context]
     typed = turn.modality is Modality.TEXT
     pieces.append(Piece("owner, typed:" if typed else _lead(turn.segment, reading).rstrip()))
@@ -94,19 +95,3 @@ def _lead(segment: HeardSegment, reading: Reading) -> str:
 def _words(segment: HeardSegment) -> str:
     return " ".join(word.text for word in segment.words)
 
-
-def _dialogue(segments: Sequence[HeardSegment]) -> str:
-    """Labelled lines: the first voice is the first speaker; what one voice says on end is one line."""
-    order: list[SpeakerVerdict] = []
-    lines: list[tuple[str, list[str]]] = []
-    for segment in segments:
-        if segment.speaker is not SpeakerVerdict.UNSURE and segment.speaker not in order:
-            order.append(segment.speaker)
-        label = "Unknown speaker"
-        if segment.speaker in order:
-            label = ("First speaker", "Second speaker")[order.index(segment.speaker)]
-        if lines and lines[-1][0] == label:
-            lines[-1][1].append(_words(segment))
-        else:
-            lines.append((label, [_words(segment)]))
-    return "\n".join(f"{label}: {' '.join(parts)}" for label, parts in lines)

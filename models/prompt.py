@@ -15,6 +15,7 @@ from gate import grammar
 from gate.catalogue import ToolFacts
 from gate.evidence import DistanceVerdict, Modality, SpeakerVerdict
 from models.constrained import UNHEARD
+from models.dialogue_lines import labelled_lines
 from models.protocols import MASK_MARK, HeardSegment, PolicyInput
 
 ANSWER = "answer"
@@ -361,17 +362,5 @@ def words_of(segment: HeardSegment) -> str:
 
 
 def dialogue(segments: Sequence[HeardSegment]) -> str:
-    """The segments as labelled lines. The first voice is the first speaker; what one voice says on end is one line."""
-    order: list[SpeakerVerdict] = []
-    lines: list[tuple[str, list[str]]] = []
-    for segment in segments:
-        if segment.speaker is not SpeakerVerdict.UNSURE and segment.speaker not in order:
-            order.append(segment.speaker)
-        label = "Unknown speaker"
-        if segment.speaker in order:
-            label = ("First speaker", "Second speaker")[order.index(segment.speaker)]
-        if lines and lines[-1][0] == label:
-            lines[-1][1].append(words_of(segment))
-        else:
-            lines.append((label, [words_of(segment)]))
-    return "\n".join(f"{label}: {' '.join(parts)}" for label, parts in lines)
+    """The segments as labelled lines (``models.dialogue_lines``)."""
+    return labelled_lines(segments, words_of)
