@@ -69,7 +69,8 @@ def turn_prompt(turn: PolicyInput, reading: Reading = Reading.VERDICTS) -> list[
         Pieces in order; each word of the segment to act on is a piece of its own.
     """
     if turn.question is not None:
-        return [Piece(labelled_lines([*turn.context, turn.segment], _words)), Piece(f"\nQuestion: {turn.question}"), Piece(REPLY)]
+        told = labelled_lines([*turn.context, turn.segment], _words)
+        return [Piece(told), Piece(f"\nQuestion: {turn.question}"), Piece(REPLY)]
     pieces = [Piece(f"{_lead(segment, reading)}{_words(segment)}\n") for segment in turn.context]
     typed = turn.modality is Modality.TEXT
     pieces.append(Piece("owner, typed:" if typed else _lead(turn.segment, reading).rstrip()))
