@@ -32,6 +32,7 @@ CONTESTANTS = {
     "always-tool": "bench.baselines.always_tool:load",
     "asr-keyword": "bench.baselines.asr_keyword:load",
     "raw-lm": "bench.baselines.raw_lm:load",
+    "hearing-alone": "bench.baselines.hearing_alone:load",
     "ungated": "bench.baselines.ungated:load",
     "no-veto": "bench.baselines.no_veto:load",
     "no-verdicts": "bench.baselines.no_verdicts:load",

@@ -163,6 +163,17 @@ def test_with_the_oracle_s_words_a_deaf_recogniser_does_no_harm_and_the_veto_sti
     assert (stranger.action, stranger.reason) == ("mute", "other_speaker")
 
 
+def test_behind_the_ears_alone_the_command_is_proposed_for_everybody_and_talk_for_nobody(setup: Setup, tmp_path: Path):
+    trials = [
+        spoken(tmp_path, name, [CHAT, line], "mute", target_tool="make_call", params={"contact": "my sister"})
+        for name, line in (("same", CALL), ("other", OTHER_CALL), ("far", FAR_CALL))
+    ]
+    same, other, far = play(load_contestant("hearing-alone", setup), tmp_path, *trials)
+    assert [r.action for r in (same, other, far)] == ["tool", "mute", "mute"]
+    assert [r.decisions[-1].proposed for r in (same, other, far)] == ["tool"] * 3
+    assert [r.decisions[0].proposed for r in (same, other, far)] == ["mute"] * 3, "small talk is no command"
+
+
 def test_the_oracle_does_not_know_what_was_masked():
     words = [{"word": w, "start": float(i), "end": i + 0.8} for i, w in enumerate(["Pay", "sixty", "to", "Ben."])]
     segment = Segment(
@@ -203,7 +214,10 @@ def test_an_unknown_policy_is_answered_with_what_there_is(setup: Setup):
         load_contestant("alway-mute", setup)
     with pytest.raises(UnknownContestantError, match=r"tests\.nowhere"):
         load_contestant("tests.nowhere:load", setup)
-    for name in ("always-mute", "always-tool", "asr-keyword", "raw-lm", "ungated", "no-veto", "no-verdicts", "oracle-words"):
+    for name in (
+        "always-mute", "always-tool", "asr-keyword", "raw-lm", "hearing-alone", "ungated", "no-veto", "no-verdicts",
+        "oracle-words",
+    ):  # fmt: skip
         assert name in contestants.names()
 
 
