@@ -481,12 +481,13 @@ class TurnWork:
                 after,
                 owner=OwnerReference(embedding.vector, lead.duration_s, self.ears.speaker.model, audio.turn_id),
             )
-        speaker, _ = judge_speaker(
+        speaker, with_owner = judge_speaker(
             state, self.owner_mode, self.speaker_thresholds, self._embed(audio, tracks, span), span,
             proximity.verdict, self.ears.speaker.model, audio.turn_id,
         )  # fmt: skip
         if before.owner is None and speaker.verdict is SpeakerVerdict.OWNER:
-            state = after
+            # Where the segment as a whole was not surely near, the command may be, and then begins the session.
+            state = with_owner if after.owner is None else after
         return replace(evidence, speaker=speaker, proximity=proximity), state
 
     def _overlap(

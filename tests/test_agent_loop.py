@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -88,6 +89,21 @@ async def test_a_far_first_speaker_never_becomes_the_owner():
     assert outcome.actions == ["mute", "tool"], "the first near speaker owns the session, not the first speaker"
     outcome = await run(COMMAND, BYSTANDER)
     assert outcome.actions == ["tool", "mute"]
+
+
+async def test_a_near_command_in_a_turn_that_was_not_near_throughout_begins_the_session():
+    class HalfNear(FakeEars):
+        """Near only in what is said last, as when somebody leans in for the command."""
+
+        def voice(self, audio):
+            found = super().voice(audio)
+            return found and (replace(found, near=0.5) if len(audio) > 1.4 * SAMPLE_RATE_HZ else found)
+
+    said = Voice(COMMAND.hz, f"Good morning. {COMMAND.text}")
+    policy = ScriptedPolicy({said.text: REPLIES[COMMAND.text]})
+    outcome = await converse([Silence(0.5), tone(said, 2.0), Silence(1.0)], HalfNear([said]), policy, CATALOGUE)
+    assert outcome.reasons == ["licensed"]
+    assert len(outcome.executed) == 1
 
 
 async def test_addressed_question_is_answered_for_the_owner_only():

@@ -48,7 +48,7 @@ class LabelledPolicy:
         """Nothing to prepare."""
 
     def propose(self, turn: PolicyInput) -> PolicyOutput:
-        """The labelled action where most of the turn's words are the labelled command's."""
+        """The labelled action for the turn in which the labelled command was said."""
         trial = self.trial
         if trial is None:
             return PolicyOutput(grammar.MUTE)
@@ -58,14 +58,11 @@ class LabelledPolicy:
 
 
 def _is_command(trial: Trial, turn: PolicyInput) -> bool:
-    middles_s = [
-        (word.span.start_sample + word.span.end_sample) / 2 / SAMPLE_RATE_HZ for word in turn.segment.words
-    ]
-    inside = [
-        any(segment.start <= at < segment.end for segment in trial.segments if segment.role in _DECIDING)
-        for at in middles_s
-    ]
-    return sum(inside) * 2 > len(inside)
+    """Whether most of the labelled command stands in the turn, whatever else was said with it in one breath."""
+    middles = {(word.span.start_sample + word.span.end_sample) // 2 for word in turn.segment.words}
+    command = [segment for segment in trial.segments if segment.role in _DECIDING]
+    inside = [at for at in middles if any(s.start <= at / SAMPLE_RATE_HZ < s.end for s in command)]
+    return len(inside) * 2 > sum(len(segment.text.split()) for segment in command) > 0
 
 
 def _named(trial: Trial) -> str:
