@@ -97,7 +97,7 @@ async def test_a_near_command_in_a_turn_that_was_not_near_throughout_begins_the_
 
         def voice(self, audio):
             found = super().voice(audio)
-            return found and (replace(found, near=0.5) if len(audio) > 1.4 * SAMPLE_RATE_HZ else found)
+            return found and (replace(found, near=0.5) if len(audio) > 1.7 * SAMPLE_RATE_HZ else found)
 
     said = Voice(COMMAND.hz, f"Good morning. {COMMAND.text}")
     policy = ScriptedPolicy({said.text: REPLIES[COMMAND.text]})
