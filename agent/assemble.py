@@ -28,6 +28,7 @@ from gate.grants import GrantLedger
 from models.audio_llm.conversation import BackendError
 from models.components import UnknownComponentError, load_policy, load_speaker
 from models.protocols import Policy, SpeakerThresholds
+from models.speaker_calibration import Situation, in_situation
 from models.store import Store
 from tools.backend import Backend, OwnBackend, StubBackend
 from tools.catalogue import ToolCatalogue
@@ -250,7 +251,7 @@ def make_session(
             spoken.start(say)
         log.emit(
             events.SessionStarted, 0, source=described, pace=pace.value, owner=owner_mode.value,
-            policy=parts.policy_name, models=parts.models(), thresholds=_thresholds_shown(parts),
+            policy=parts.policy_name, models=parts.models(), thresholds=_thresholds_shown(parts, owner_mode),
             tools_off=executor.tools_off,
         )  # fmt: skip
 
@@ -267,8 +268,9 @@ def _nobody_interrupts(evidence: Evidence, own: OwnVoiceVerdict) -> None:
     """Where the gate makes no sound there is nothing to interrupt."""
 
 
-def _thresholds_shown(parts: Parts) -> dict[str, float | str]:
-    _, owner_at, other_below = parts.speaker_thresholds.verdict(0.0, 3.0, 3.0)
+def _thresholds_shown(parts: Parts, owner_mode: OwnerMode) -> dict[str, float | str]:
+    situation = Situation.ENROLLED if owner_mode is OwnerMode.ENROLLED else Situation.INITIATOR
+    _, owner_at, other_below = in_situation(parts.speaker_thresholds, situation).verdict(0.0, 3.0, 3.0)
     near = parts.distance_thresholds
     return {
         "owner from (3 s of speech)": round(owner_at, 3),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,10 @@ from gate.evidence import DistanceVerdict, SpeakerEvidence, SpeakerVerdict
 from gate.repair import RepairState
 from gate.span import Span
 from models.protocols import Embedding, HeardSegment, ModelId, SpeakerThresholds
+from models.speaker_calibration import Situation, in_situation
+
+ENROLMENT: Final = "enrolment"
+"""The origin of a reference that was made of clips for that purpose."""
 
 
 class OwnerMode(StrEnum):
@@ -31,13 +36,18 @@ class OwnerReference:
         vector: float32 ``(dimension,)``, unit L2 norm.
         speech_s: how many seconds of speech it rests on.
         model: the network that made it; scores across networks mean nothing.
-        origin: "enrolment", or the id of the initiator's turn.
+        origin: :data:`ENROLMENT`, or the id of the initiator's turn.
     """
 
     vector: npt.NDArray[np.float32] = field(repr=False)
     speech_s: float
     model: ModelId
     origin: str
+
+    @property
+    def situation(self) -> Situation:
+        """Which thresholds its scores are held against."""
+        return Situation.ENROLLED if self.origin == ENROLMENT else Situation.INITIATOR
 
 
 CONTEXT_SEGMENTS = 4
@@ -79,7 +89,7 @@ def judge_speaker(
     Args:
         state: the session so far.
         mode: whose commands count.
-        thresholds: the speaker ear's calibration.
+        thresholds: the speaker ear's calibration; an initiator's are used unless the owner is enrolled.
         embedding: the span's embedding, or unknown.
         span: the span, in the stream.
         distance: the span's distance verdict: only a near speaker can become the initiator.
@@ -91,6 +101,9 @@ def judge_speaker(
     """
     test_s = span.duration_s
     if state.owner is None:
+        # Nothing is scored; the thresholds say what a second span would be held against.
+        situation = Situation.ENROLLED if mode is OwnerMode.ENROLLED else Situation.INITIATOR
+        thresholds = in_situation(thresholds, situation)
         _, owner_at, other_below = thresholds.verdict(0.0, test_s, test_s)
         if embedding.vector is None:
             note = embedding.note or "no embedding"
@@ -105,6 +118,7 @@ def judge_speaker(
             )
             return evidence, replace(state, owner=reference)
         return SpeakerEvidence(SpeakerVerdict.UNSURE, None, owner_at, other_below, span, note), state
+    thresholds = in_situation(thresholds, state.owner.situation)
     if embedding.vector is None:
         _, owner_at, other_below = thresholds.verdict(0.0, state.owner.speech_s, test_s)
         note = embedding.note or "no embedding"

@@ -35,6 +35,7 @@ POLICIES = {
 SPEAKERS = {
     "campplus-onnx": "models.speaker_campplus:load",
     "spkrec-ecapa-voxceleb": "models.speaker_speechbrain:load",
+    "ge2e-resemblyzer": "models.speaker_resemblyzer:load",
 }
 """Speaker embedders."""
 

@@ -18,11 +18,19 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.evidence import SpeakerVerdict
+from agent.session import ENROLMENT, OwnerMode, OwnerReference, SessionState, judge_speaker
+from gate.evidence import DistanceVerdict, SpeakerVerdict
 from gate.span import SAMPLE_RATE_HZ, Span
-from models.protocols import Audio, ModelId, SpeakerEar, SpeakerThresholds
+from models.protocols import Audio, Embedding, ModelId, SpeakerEar, SpeakerThresholds
 from models.speaker_audio import unfit
-from models.speaker_calibration import CalibrationError, SpeakerCalibration, Uncalibrated
+from models.speaker_calibration import (
+    CalibrationError,
+    Situation,
+    SpeakerCalibration,
+    Uncalibrated,
+    in_situation,
+    shipped,
+)
 from models.speaker_campplus import CampPlusEar, load
 from models.speaker_changes import MIN_SIDE_SAMPLES, Contrast, find_changes
 from models.store import Store
@@ -151,6 +159,30 @@ def test_same_audio_gives_the_same_embedding_after_other_audio(
     assert np.array_equal(before, after)
 
 
+@pytest.mark.parametrize("frames", [1, 160, 320, 7_001])
+def test_audio_that_came_in_chunks_of_any_size_gives_the_same_embedding(
+    ear: CampPlusEar, scene: tuple[Audio, list[dict[str, Any]]], frames: int
+) -> None:
+    audio = pieces(scene, "A")[0][: 2 * RATE]
+    gathered = np.concatenate([audio[start : start + frames] for start in range(0, audio.size, frames)])
+    strided = np.stack([audio, -audio], axis=1)[:, 0]
+    wanted = ear.track(audio).embed(Span(0, audio.size)).vector
+    assert wanted is not None
+    for same in (gathered, strided):
+        assert np.array_equal(ear.track(same).embed(Span(0, audio.size)).vector, wanted)
+
+
+def test_number_of_threads_does_not_change_an_embedding_beyond_rounding(
+    ear: CampPlusEar, scene: tuple[Audio, list[dict[str, Any]]]
+) -> None:
+    audio = pieces(scene, "A")[0][: 2 * RATE]
+    alone = load(Store(offline=True), threads=1).track(audio).embed(Span(0, audio.size)).vector
+    both = ear.track(audio).embed(Span(0, audio.size)).vector
+    assert alone is not None
+    assert both is not None
+    assert float(np.abs(alone - both).max()) < 1e-5
+
+
 def test_level_hardly_moves_an_embedding(ear: CampPlusEar, scene: tuple[Audio, list[dict[str, Any]]]) -> None:
     audio = pieces(scene, "A")[0]
     assert cosine(ear, audio, audio * np.float32(0.1)) > 0.999
@@ -237,6 +269,20 @@ def test_exported_network_computes_what_the_published_architecture_does(tmp_path
     assert np.abs(found - wanted / np.linalg.norm(wanted)).max() < 1e-4
 
 
+@pytest.mark.slow
+def test_network_gives_an_input_the_same_embedding_alone_and_in_a_batch() -> None:
+    torch = pytest.importorskip("torch")
+    from models.campplus import CamPlusPlus
+
+    torch.manual_seed(0)
+    network = CamPlusPlus().eval()
+    fbank = torch.randn(3, 160, 80)
+    with torch.inference_mode():
+        together = network(fbank)
+        alone = torch.cat([network(one[None]) for one in fbank])
+    assert float((together - alone).abs().max()) < 1e-4
+
+
 # --- what every ear shares ------------------------------------------------------------------------------------------
 
 
@@ -319,68 +365,144 @@ def test_segments_are_never_shorter_than_can_be_judged(samples: int, seed: int) 
 # --- thresholds -----------------------------------------------------------------------------------------------------
 
 
-def grid(**changes: Any) -> dict[str, Any]:
+def situation(**changes: Any) -> dict[str, Any]:
+    """At every duration: 0.5 is as likely the owner's as not, owner from 0.6, other below 0.4."""
     return {
-        "model": "m",
-        "sha256": "s",
-        "durations_s": [0.5, 1.0, 4.0],
-        "owner_at": [[0.6, 0.55, 0.5], [0.55, 0.5, 0.45], [0.5, 0.45, 0.4]],
-        "other_below": [[0.1, 0.15, 0.2], [0.15, 0.2, 0.3], [0.2, 0.3, 0.35]],
+        "reference_s": [1.0, 8.0],
+        "test_s": [0.5, 4.0],
+        "llr": [-5.0, 0.0, 0.0, 0.0, 10.0, 0.0, 0.0, 0.0],
+        "owner_llr": [1.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        "other_llr": [-1.0, 0.0, 0.0, 0.0, 0.0, 0.0],
         **changes,
     }
 
 
+def content(**changes: Any) -> dict[str, Any]:
+    return {"model": "m", "sha256": "s", "situations": {name: situation(**changes) for name in Situation}}
+
+
 def test_verdict_has_three_ways_and_its_edges_belong_to_the_upper_one() -> None:
-    thresholds: SpeakerThresholds = SpeakerCalibration.from_mapping(grid())
-    for score, wanted in ((0.5, "owner"), (0.49, "unsure"), (0.2, "unsure"), (0.19, "other"), (-1.0, "other")):
-        assert thresholds.verdict(score, 1.0, 1.0) == (SpeakerVerdict(wanted), 0.5, 0.2)
+    thresholds: SpeakerThresholds = SpeakerCalibration.from_mapping(content())
+    for score, wanted in ((0.6, "owner"), (0.599, "unsure"), (0.4, "unsure"), (0.399, "other"), (-1.0, "other")):
+        verdict, owner_at, other_below = thresholds.verdict(score, 1.0, 1.0)
+        assert verdict is SpeakerVerdict(wanted)
+        assert (owner_at, other_below) == pytest.approx((0.6, 0.4))
+
+
+def test_initiator_is_judged_by_thresholds_of_her_own_so_a_poor_reference_admits_no_more_strangers() -> None:
+    stricter = {
+        **content(),
+        "situations": {"enrolled": situation(), "initiator": situation(owner_llr=[3.0] + [0.0] * 5)},
+    }
+    thresholds = SpeakerCalibration.from_mapping(stricter)
+    assert thresholds.verdict(0.7, 2.0, 2.0)[0] is SpeakerVerdict.OWNER
+    assert in_situation(thresholds, Situation.ENROLLED).verdict(0.7, 2.0, 2.0)[0] is SpeakerVerdict.OWNER
+    assert in_situation(thresholds, Situation.INITIATOR).verdict(0.7, 2.0, 2.0)[0] is SpeakerVerdict.UNSURE
+
+
+def test_owner_is_judged_by_how_she_became_one_so_a_first_turn_is_no_enrolment() -> None:
+    strict = situation(owner_llr=[3.0] + [0.0] * 5)
+    thresholds = SpeakerCalibration.from_mapping(
+        {**content(), "situations": {"enrolled": situation(), "initiator": strict}}
+    )
+    model, span = ModelId("m", "s"), Span(0, 2 * RATE)
+    reference = np.array([1.0, 0.0], np.float32)
+    heard = Embedding(np.array([0.7, math.sqrt(0.51)], np.float32), span)
+    for origin, verdict, owner_at in ((ENROLMENT, SpeakerVerdict.OWNER, 0.6), ("t0001", SpeakerVerdict.UNSURE, 0.8)):
+        state = SessionState(OwnerReference(reference, 2.0, model, origin))
+        evidence, after = judge_speaker(
+            state, OwnerMode.INITIATOR, thresholds, heard, span, DistanceVerdict.NEAR, model, "t0002"
+        )
+        assert evidence.verdict is verdict
+        assert evidence.owner_at == pytest.approx(owner_at)
+        assert after is state
+
+
+def test_thresholds_shown_before_there_is_an_owner_are_those_she_will_be_held_against() -> None:
+    strict = situation(owner_llr=[3.0] + [0.0] * 5)
+    thresholds = SpeakerCalibration.from_mapping(
+        {**content(), "situations": {"enrolled": situation(), "initiator": strict}}
+    )
+    unknown, span = Embedding(None, Span(0, RATE), "too short"), Span(0, RATE)
+    for mode, owner_at in ((OwnerMode.ENROLLED, 0.6), (OwnerMode.INITIATOR, 0.8)):
+        evidence, _ = judge_speaker(
+            SessionState(), mode, thresholds, unknown, span, DistanceVerdict.NEAR, ModelId("m", "s"), "t0001"
+        )
+        assert evidence.verdict is SpeakerVerdict.UNSURE
+        assert evidence.owner_at == pytest.approx(owner_at)
+
+
+def test_thresholds_that_know_no_situations_serve_in_both() -> None:
+    plain = Uncalibrated()
+    assert all(in_situation(plain, one) is plain for one in Situation)
+
+
+def test_score_that_speaks_against_the_owner_is_never_hers_however_few_strangers_reach_it() -> None:
+    lenient = SpeakerCalibration.from_mapping(content(owner_llr=[-3.0] + [0.0] * 5, other_llr=[2.0] + [0.0] * 5))
+    verdict, owner_at, other_below = lenient.verdict(0.45, 2.0, 2.0)
+    assert (owner_at, other_below) == pytest.approx((0.5, 0.5))
+    assert verdict is SpeakerVerdict.OTHER
+
+
+@given(st.floats(-1.0, 1.0), st.floats(0.3, 9.0), st.floats(0.3, 9.0))
+def test_verdict_agrees_with_the_likelihood_ratio_that_it_follows_from(
+    score: float, reference_s: float, test_s: float
+) -> None:
+    part = SpeakerCalibration.from_mapping(
+        content(llr=[-6.0, 0.3, -0.4, 0.1, 12.0, 1.0, 2.0, 0.2], owner_llr=[2.0, 0.1, -0.3, 0.0, 0.05, -0.1])
+    ).enrolled
+    _, owner_at, other_below = part.verdict(score, reference_s, test_s)
+    assert other_below <= owner_at
+    at_threshold = part.log_likelihood_ratio(owner_at, reference_s, test_s)
+    assert part.log_likelihood_ratio(score, reference_s, test_s) >= at_threshold or score < owner_at
+    assert at_threshold >= 0.0
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
 def test_score_that_is_no_number_is_unsure_so_it_never_opens_the_gate(score: float) -> None:
-    assert SpeakerCalibration.from_mapping(grid()).verdict(score, 2.0, 2.0)[0] is SpeakerVerdict.UNSURE
+    assert SpeakerCalibration.from_mapping(content()).verdict(score, 2.0, 2.0)[0] is SpeakerVerdict.UNSURE
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan])
 def test_no_speech_behind_a_score_is_unsure(seconds: float) -> None:
-    verdict, owner_at, other_below = SpeakerCalibration.from_mapping(grid()).verdict(0.99, 2.0, seconds)
+    verdict, owner_at, other_below = SpeakerCalibration.from_mapping(content()).verdict(0.99, 2.0, seconds)
     assert verdict is SpeakerVerdict.UNSURE
     assert math.isfinite(owner_at)
     assert math.isfinite(other_below)
 
 
-def test_durations_beyond_the_grid_are_judged_as_its_edge() -> None:
-    calibration = SpeakerCalibration.from_mapping(grid())
-    assert calibration.verdict(0.0, 0.1, 0.1)[1:] == calibration.verdict(0.0, 0.5, 0.5)[1:]
-    assert calibration.verdict(0.0, 60.0, 60.0)[1:] == calibration.verdict(0.0, 4.0, 4.0)[1:]
+def test_durations_beyond_the_calibrated_ones_are_judged_as_the_nearest() -> None:
+    calibration = SpeakerCalibration.from_mapping(content(llr=[-5.0, 0.5, 0.5, 0.0, 10.0, 1.0, 1.0, 0.0]))
+    assert calibration.verdict(0.0, 0.1, 0.1)[1:] == calibration.verdict(0.0, 1.0, 0.5)[1:]
+    assert calibration.verdict(0.0, 60.0, 60.0)[1:] == calibration.verdict(0.0, 8.0, 4.0)[1:]
+    assert calibration.verdict(0.0, 1.0, 0.5)[1:] != calibration.verdict(0.0, 8.0, 4.0)[1:]
 
 
-@given(st.floats(0.3, 8.0), st.floats(0.3, 8.0))
-def test_thresholds_lie_between_those_of_the_grid_and_do_not_care_which_side_is_the_reference(
-    one_s: float, two_s: float
-) -> None:
-    calibration = SpeakerCalibration.from_mapping(grid())
-    _, owner_at, other_below = calibration.verdict(0.0, one_s, two_s)
-    assert 0.4 - 1e-9 <= owner_at <= 0.6 + 1e-9
-    assert 0.1 - 1e-9 <= other_below <= owner_at
-    assert calibration.verdict(0.0, two_s, one_s)[1:] == pytest.approx((owner_at, other_below))
+def test_threshold_that_no_cosine_reaches_is_a_number_that_every_log_can_hold() -> None:
+    unreachable = SpeakerCalibration.from_mapping(
+        content(owner_llr=[900.0] + [0.0] * 5, other_llr=[-900.0] + [0.0] * 5)
+    )
+    verdict, owner_at, other_below = unreachable.verdict(1.0, 2.0, 2.0)
+    assert verdict is SpeakerVerdict.UNSURE
+    assert other_below < -1.0 < 1.0 < owner_at
+    json.dumps([owner_at, other_below], allow_nan=False)
 
 
 @pytest.mark.parametrize(
     "broken",
     [
-        {"durations_s": [1.0]},
-        {"durations_s": [1.0, 0.5, 2.0]},
-        {"owner_at": [[0.5]]},
-        {"owner_at": [[math.nan] * 3] * 3},
-        {"owner_at": [[0.5, 0.4, 0.3]] * 3},
-        {"other_below": [[0.9] * 3] * 3},
-        {"owner_at": "high"},
+        {"reference_s": [1.0]},
+        {"test_s": [4.0, 0.5]},
+        {"reference_s": [0.0, 1.0]},
+        {"llr": [0.0] * 7},
+        {"llr": [-5.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 0.0]},
+        {"owner_llr": [math.nan] * 6},
+        {"other_llr": "high"},
     ],
 )
 def test_calibration_that_contradicts_itself_is_refused(tmp_path: Path, broken: dict[str, Any]) -> None:
     path = tmp_path / "c.json"
-    path.write_text(json.dumps(grid(**broken)), encoding="utf-8")
+    path.write_text(json.dumps(content(**broken)), encoding="utf-8")
     with pytest.raises(CalibrationError, match=r"c\.json"):
         SpeakerCalibration.read(path, "s")
 
@@ -395,7 +517,7 @@ def test_file_that_is_no_calibration_is_refused(tmp_path: Path, text: str) -> No
 
 def test_thresholds_of_another_network_are_refused_so_copied_ones_never_admit_strangers(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
-    path.write_text(json.dumps(grid()), encoding="utf-8")
+    path.write_text(json.dumps(content()), encoding="utf-8")
     assert SpeakerCalibration.read(path, "s").model == "m"
     with pytest.raises(CalibrationError, match="other-weigh"):
         SpeakerCalibration.read(path, "other-weights")
@@ -405,10 +527,11 @@ def test_shipped_calibration_belongs_to_the_checkpoint_that_the_registry_pins() 
     registry = tomllib.loads((ROOT / "models" / "registry.toml").read_text(encoding="utf-8"))
     [file] = registry["models"]["campplus"]["files"]
     calibration = SpeakerCalibration.read(CALIBRATION, file["sha256"])
-    found = [calibration.verdict(0.0, seconds, seconds)[1:] for seconds in (0.4, 0.5, 1.0, 2.0, 4.0, 6.0)]
-    assert all(0.25 < owner_at < 0.6 for owner_at, _ in found)
-    # The less there is to go by, the less is ruled out.
-    assert [other_below for _, other_below in found] == sorted(other_below for _, other_below in found)
+    for part in Situation:
+        found = [calibration.of(part).verdict(0.0, 3.0, seconds)[1:] for seconds in (0.4, 0.5, 1.0, 2.0, 4.0, 6.0)]
+        assert all(0.25 < owner_at < 0.65 for owner_at, _ in found)
+        # The less there is to go by, the less is ruled out.
+        assert [other_below for _, other_below in found] == sorted(other_below for _, other_below in found)
 
 
 def test_network_without_calibration_never_says_owner() -> None:
@@ -416,6 +539,10 @@ def test_network_without_calibration_never_says_owner() -> None:
     assert verdict is SpeakerVerdict.UNSURE
     assert other_below < -1.0 < 1.0 < owner_at
     json.dumps([owner_at, other_below], allow_nan=False)
+
+
+def test_network_whose_calibration_is_not_shipped_is_uncalibrated() -> None:
+    assert shipped("nobody-made-this", "0").verdict(1.0, 9.0, 9.0)[0] is SpeakerVerdict.UNSURE
 
 
 # --- SpeechBrain ----------------------------------------------------------------------------------------------------
@@ -548,7 +675,10 @@ def test_speechbrain_splits_a_turn_only_where_its_thresholds_call_the_sides_stra
     )
     between = (min(halves) + cosine(ear, one, two)) / 2
     assert min(halves) > between
-    strict = SpeakerCalibration.from_mapping(grid(other_below=[[between] * 3] * 3, owner_at=[[1.0] * 3] * 3))
+    # Other below exactly the cosine that lies between one voice's and two voices'.
+    strict = SpeakerCalibration.from_mapping(
+        content(llr=[-10.0 * between, 0, 0, 0, 10.0, 0, 0, 0], other_llr=[0.0] * 6)
+    )
     changes = speechbrain_ear(thresholds=strict, threads=1).track(audio).changes()
     assert min(abs(change - one.size) for change in changes) <= 0.25 * RATE
 

@@ -1,23 +1,24 @@
-"""Set the thresholds of a speaker ear by duration, on one half of the speakers, and measure it on the other.
+"""Calibrate a speaker ear on one half of the speakers, and measure it on the other.
 
-``python -m models.training.speaker_calibration --data DIR [--speaker NAME] [--out FILE] [--card FILE]``
+``python -m models.training.speaker_calibration --data DIR --work DIR [--speaker NAME] [--out FILE] [--card FILE]``
 
-Recordings are trimmed to their voice, cut at random to each duration of the grid, and embedded exactly as in the
-live loop. Targets are two recordings of one person, or two halves of one where there is only one; impostors are
-other people of the same set, so that rooms and devices do not give them away. For every pair of durations the score
-that a stated share of impostors reaches, and the score that a stated share of targets stays below, are taken over
-the development speakers, each set weighing the same; a curve in the inverse roots of the two durations, fitted to
-them, makes the grid.
+Two situations are calibrated apart. An enrolled wearer is known by one clean clip of 1.2 to 6 s; an initiator by one
+cut of 0.8 to 5 s, as recorded or unclean (``models.training.speaker_scenes``). What is judged is a cut of 0.4 to 5 s,
+as recorded or unclean, half and half. Targets are two recordings of one person, or two halves of one where there is
+only one; impostors are other people of the same set. Durations and conditions weigh the same, sets by their number of
+voices, up to twenty. The mean of two clips is only measured, with the thresholds of one: the sets with several clips
+of a person are the harder ones, and what they differ in would pass for an effect of the clips.
+
+A logistic regression makes scores log-likelihood ratios. For every pair of durations the ratio that a stated share of
+impostors reaches, and the one that a stated share of targets stays below, are taken, and a quadratic in the logarithms
+of both durations is fitted to each.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,232 +26,317 @@ import numpy as np
 import numpy.typing as npt
 
 from gate.evidence import SpeakerVerdict
-from gate.span import SAMPLE_RATE_HZ, Span
 from models.protocols import SpeakerEar
-from models.speaker_calibration import SpeakerCalibration, Uncalibrated
-from models.speaker_campplus import CampPlusEar
-from models.speaker_speechbrain import SpeechBrainEar
+from models.speaker_calibration import (
+    LLR_TERMS,
+    Situation,
+    SituationThresholds,
+    SpeakerCalibration,
+    bound_terms,
+    llr_terms,
+)
 from models.store import Store
-from models.training import cards, corpus, speaker_changes
-from models.word_edges import HOP_SAMPLES, active_frames, loudness_db
+from models.training import cards, corpus, speaker_changes, speaker_cuts
+from models.training.speaker_cuts import GRID_S as GRID_S
+from models.training.speaker_cuts import SETS as SETS
+from models.training.speaker_cuts import WHOLE_S, Cut, Take, takes
+from models.training.speaker_cuts import is_development as is_development
+from models.training.speaker_ears import EARS, load_uncalibrated
+from models.training.speaker_measures import Scored, cllr, equal_error_rate, measure, min_cllr, min_dcf
+from models.training.speaker_scenes import Condition
+from models.training.speaker_trials import Trials, compare, several, single
 
-SETS = ("alphanumeric", "librispeech_cohort", "librispeech_test_other", "vctk", "cmu_arctic", "eagle")
-GRID_S = (0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 FALSE_ACCEPT_TARGET = 0.01
-FALSE_REJECT_TARGET = 0.01
+FALSE_REJECT_TARGET = 0.03
 CHANGE_TURNS = 120
+CONDITIONS = (Condition.CLEAN, Condition.UNCLEAN)
+
+_TEST_S = (0.4, 0.8, 1.2, 2.0, 3.0, 5.0)
+_ENROLLED_S = (1.2, 2.0, 3.0, WHOLE_S)
+_INITIATOR_S = (0.8, 1.2, 2.0, 3.0, 5.0)
+_SEED = 17
+_FEWEST = 20
+"""Of trials of either kind, for a line of a table."""
+_NEWTON_STEPS = 25
+_RIDGE = 1e-6
 
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One embedded cut.
-
-    Attributes:
-        set_name: the set of recordings.
-        speaker: who, unique in the set.
-        voice: speakers that may be one person share it; they are never impostors of each other.
-        recording: pieces of one recording are never compared.
-        grid_index: its duration's place in :data:`GRID_S`.
-        development: whether its speaker is of the development half.
-        vector: float32 ``(dimension,)``.
-    """
-
-    set_name: str
-    speaker: str
-    voice: str
-    recording: str
-    grid_index: int
-    development: bool
-    vector: npt.NDArray[np.float32]
-
-
-def pieces(ear: SpeakerEar, folder: Path) -> Iterator[Piece]:
-    """Embed every recording at every duration that it is long enough for."""
-    random = np.random.default_rng(5)
-    groups = _same_voice(folder / "audio" / "alphanumeric" / "suspect_same_voice.tsv")
-    for recording in corpus.recordings(folder):
-        if recording.set_name not in SETS:
-            continue
-        voice = groups.get(recording.speaker, recording.speaker)
-        development = is_development(voice)
-        audio = _voiced(recording.read())
-        parts = np.array_split(audio, 2) if recording.set_name == "librispeech_cohort" else [audio]
-        for number, part in enumerate(parts):
-            for index, duration_s in enumerate(GRID_S):
-                samples = round(duration_s * SAMPLE_RATE_HZ)
-                if part.size < samples:
-                    continue
-                start = int(random.integers(0, part.size - samples + 1))
-                embedding = ear.track(part[start : start + samples]).embed(Span(0, samples))
-                if embedding.vector is not None:
-                    name = f"{recording.path.name}#{number}"
-                    yield Piece(
-                        recording.set_name, recording.speaker, voice, f"{recording.speaker}/{name}", index, development,
-                        embedding.vector,
-                    )  # fmt: skip
-
-
-def fit(data: Sequence[Piece]) -> dict[str, Any]:
-    """Grids of ``owner_at`` and ``other_below`` from the development speakers, ready for the file."""
-    cells = [(row, column) for row in range(len(GRID_S)) for column in range(row, len(GRID_S))]
-    raw = {"owner_at": np.zeros(len(cells)), "other_below": np.zeros(len(cells))}
-    for number, (row, column) in enumerate(cells):
-        target, impostor = scores(data, row, column, development=True)
-        raw["owner_at"][number] = _quantile(impostor, 1.0 - FALSE_ACCEPT_TARGET)
-        raw["other_below"][number] = _quantile(target, FALSE_REJECT_TARGET)
-    roots = np.array(GRID_S) ** -0.5
-    short, long = roots[[row for row, _ in cells]], roots[[column for _, column in cells]]
-    shorter, longer = np.maximum(roots[:, None], roots[None]), np.minimum(roots[:, None], roots[None])
-    grids = {}
-    for name, values in raw.items():
-        weights = np.linalg.lstsq(_basis(short, long), values, rcond=None)[0]
-        grids[name] = _basis(shorter, longer) @ weights
-    grids["other_below"] = np.minimum(grids["other_below"], grids["owner_at"])
-    return {
-        "durations_s": list(GRID_S),
-        "false_accept_target": FALSE_ACCEPT_TARGET,
-        "false_reject_target": FALSE_REJECT_TARGET,
-        **{name: np.round(grid, 4).tolist() for name, grid in grids.items()},
-    }
+def pieces(ear: SpeakerEar, folder: Path) -> list[Cut]:
+    """Embed every recording as it is, at every duration that it is long enough for."""
+    return speaker_cuts.cuts(ear, "unkept", takes(folder), folder, (Condition.CLEAN,), None, GRID_S)
 
 
 def scores(
-    data: Sequence[Piece], row: int, column: int, *, development: bool
+    data: Sequence[Cut], row: int, column: int, *, development: bool
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
-    """Target and impostor cosines by set, between pieces of two durations."""
-    target: dict[str, FloatArray] = {}
-    impostor: dict[str, FloatArray] = {}
-    for set_name in SETS:
-        one, two = (
-            [p for p in data if p.set_name == set_name and p.grid_index == index and p.development is development]
-            for index in (row, column)
-        )
-        if not one or not two:
-            continue
-        cosines = np.stack([p.vector for p in one]).astype(np.float64) @ np.stack([p.vector for p in two]).T
-        same = np.array([[a.speaker == b.speaker and a.recording != b.recording for b in two] for a in one])
-        other = np.array([[a.voice != b.voice for b in two] for a in one])
-        target[set_name], impostor[set_name] = cosines[same], cosines[other]
+    """Target and impostor cosines by set, between cuts of two durations of the grid."""
+    half = [cut for cut in data if cut.take.development is development]
+    found = compare(
+        [single(cut) for cut in half if cut.nominal_s == GRID_S[row]],
+        [cut for cut in half if cut.nominal_s == GRID_S[column]],
+    )
+    sets = found.of_tests(lambda item: item.set_name)
+    target, impostor = (
+        {str(name): found.score[(sets == name) & (found.target == kind)] for name in np.unique(sets)}
+        for kind in (True, False)
+    )
     return target, impostor
 
 
-def rates(data: Sequence[Piece], calibration: SpeakerCalibration, row: int, column: int) -> dict[str, float | int]:
-    """What the thresholds do on the test speakers, all sets together."""
-    target, impostor = scores(data, row, column, development=False)
-    verdicts = {
-        kind: [
-            calibration.verdict(float(score), GRID_S[row], GRID_S[column])[0]
-            for values in by_set.values()
-            for score in values
-        ]
-        for kind, by_set in (("target", target), ("impostor", impostor))
+def situation_trials(data: Sequence[Cut], situation: Situation, *, development: bool, averaged: bool) -> Trials:
+    """What a situation is calibrated on, or measured on: see the module's text.
+
+    Args:
+        data: cuts as recorded and unclean.
+        situation: whose references.
+        development: which half of the speakers.
+        averaged: whether an enrolled wearer is also known by the mean of two clips.
+    """
+    half = [cut for cut in data if cut.take.development is development]
+    if situation is Situation.INITIATOR:
+        references = [single(cut) for cut in half if cut.nominal_s in _INITIATOR_S]
+    else:
+        clean = [cut for cut in half if cut.condition is Condition.CLEAN]
+        references = [single(cut) for cut in clean if cut.nominal_s in _ENROLLED_S]
+        if averaged:
+            references += several([cut for cut in clean if cut.nominal_s == WHOLE_S], 2)
+    return compare(references, [cut for cut in half if cut.nominal_s in _TEST_S]).thinned(_SEED)
+
+
+def fit(trials: Trials) -> dict[str, Any]:
+    """Weights of one situation from the trials of development speakers, ready for the file."""
+    weight = trials.weights()
+    log_reference, log_test = np.log(trials.reference_s), np.log(trials.test_s)
+    llr = fit_llr(trials.score, log_reference, log_test, trials.target, weight)
+    ratio = _llr_features(trials.score, log_reference, log_test) @ llr
+    cells, cell = trials.cells()
+    places, bounds = [], []
+    for number in range(len(cells)):
+        inside = cell == number
+        impostor, target = inside & ~trials.target, inside & trials.target
+        places.append((log_reference[inside].mean(), log_test[inside].mean()))
+        bounds.append(
+            (
+                quantile(ratio[impostor], weight[impostor], 1.0 - FALSE_ACCEPT_TARGET),
+                quantile(ratio[target], weight[target], FALSE_REJECT_TARGET),
+            )
+        )
+    where = np.array(places)
+    basis = np.stack(bound_terms(where[:, 0], where[:, 1]), axis=1)
+    owner, other = np.linalg.lstsq(basis, np.array(bounds), rcond=None)[0].T
+    return {
+        "reference_s": _range_s(np.exp(where[:, 0])),
+        "test_s": _range_s(np.exp(where[:, 1])),
+        "llr": np.round(llr, 5).tolist(),
+        "owner_llr": np.round(owner, 5).tolist(),
+        "other_llr": np.round(other, 5).tolist(),
     }
-    out: dict[str, float | int] = {kind: len(found) for kind, found in verdicts.items()}
-    for kind, found in verdicts.items():
-        for verdict in SpeakerVerdict:
-            out[f"{kind} {verdict.value}"] = sum(v is verdict for v in found) / max(1, len(found))
-    return out
 
 
-def _basis(short: FloatArray, long: FloatArray) -> FloatArray:
-    """What a threshold is a linear function of, given the inverse roots of the shorter and the longer duration."""
-    return np.stack([np.ones_like(short), short, short * short, long], axis=-1)
+def fit_llr(
+    score: FloatArray,
+    log_reference: FloatArray,
+    log_test: FloatArray,
+    target: npt.NDArray[np.bool_],
+    weight: FloatArray,
+) -> FloatArray:
+    """The eight weights whose sum is a log-likelihood ratio, by logistic regression (Newton's method).
+
+    Args:
+        score: ``(n,)`` cosines.
+        log_reference: ``(n,)`` logarithms of the seconds behind the references.
+        log_test: likewise of the cuts.
+        target: ``(n,)``.
+        weight: ``(n,)``; targets and impostors each sum to 1, so that the log-odds are the log-likelihood ratio.
+    """
+    features = _llr_features(score, log_reference, log_test)
+    weights = np.zeros(LLR_TERMS)
+    for _ in range(_NEWTON_STEPS):
+        probability = 1.0 / (1.0 + np.exp(-np.clip(features @ weights, -40.0, 40.0)))
+        gradient = features.T @ (weight * (probability - target)) + _RIDGE * weights
+        curvature = (features * (weight * probability * (1.0 - probability))[:, None]).T @ features
+        step = np.linalg.solve(curvature + _RIDGE * np.eye(LLR_TERMS), gradient)
+        weights = weights - step
+        if np.abs(step).max() < 1e-6:
+            break
+    return weights
 
 
-def _quantile(by_set: dict[str, FloatArray], share: float) -> float:
-    """Quantile over all sets, each weighing the same but for those too small to have one."""
-    large = [values for values in by_set.values() if values.size >= 20]
-    values = np.concatenate(large)
-    weights = np.concatenate([np.full(v.size, 1.0 / v.size) for v in large])
+def quantile(values: FloatArray, weight: FloatArray, share: float) -> float:
+    """The value that such a share of the weight lies at or below."""
     order = np.argsort(values)
-    cumulative = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(cumulative, share * cumulative[-1])])
+    cumulative = np.cumsum(weight[order])
+    return float(values[order][min(int(np.searchsorted(cumulative, share * cumulative[-1])), len(values) - 1)])
 
 
-def held_out_voices(folder: Path) -> speaker_changes.Voices:
+def verdicts(trials: Trials, thresholds: SituationThresholds) -> dict[SpeakerVerdict, npt.NDArray[np.bool_]]:
+    """Which trials get which verdict."""
+    limits: dict[tuple[float, float], tuple[float, float]] = {}
+    reference_s, test_s = trials.reference_s, trials.test_s
+    owner_at, other_below = np.empty(len(trials.score)), np.empty(len(trials.score))
+    for number, key in enumerate(zip(np.round(reference_s, 2), np.round(test_s, 2), strict=True)):
+        if key not in limits:
+            limits[key] = thresholds.verdict(0.0, float(key[0]), float(key[1]))[1:]
+        owner_at[number], other_below[number] = limits[key]
+    owner, other = trials.score >= owner_at, trials.score < other_below
+    return {SpeakerVerdict.OWNER: owner, SpeakerVerdict.OTHER: other, SpeakerVerdict.UNSURE: ~owner & ~other}
+
+
+def llrs(trials: Trials, thresholds: SituationThresholds) -> FloatArray:
+    """Log-likelihood ratios of trials, their durations moved into the calibrated range."""
+    logs = [
+        np.log(np.clip(seconds, *range_s))
+        for seconds, range_s in (
+            (trials.reference_s, thresholds.reference_s),
+            (trials.test_s, thresholds.test_s),
+        )
+    ]
+    return np.asarray(_llr_features(trials.score, *logs) @ np.array(thresholds.llr), dtype=np.float64)
+
+
+def report(trials: Trials, thresholds: SituationThresholds) -> list[str]:
+    """Two tables about the test speakers in one situation: how well scores tell, and what the thresholds do."""
+    cells, cell = trials.cells()
+    lines = [
+        "| reference s | span s | EER | minDCF 0.01 | minDCF 0.5 | Cllr | min Cllr | owner from | other below | "
+        "owners: taken / unsure / refused | strangers: taken / unsure / refused |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    chosen: list[tuple[str, str, Trials]] = [("all", "all", trials)]
+    for number, (reference_s, test_s) in enumerate(cells):
+        if reference_s in _SHOWN_REFERENCES_S:
+            chosen.append((_seconds(reference_s), f"{test_s:g}", trials.chosen(np.flatnonzero(cell == number))))
+    for reference_name, test_name, part in chosen:
+        limits = ["", ""]
+        if part is not trials:
+            seconds = float(part.reference_s.mean()), float(part.test_s.mean())
+            limits = [f"{value:.2f}" for value in thresholds.verdict(0.0, *seconds)[1:]]
+        lines.append(
+            _row([reference_name, test_name, *_detection(part, thresholds), *limits, *_shares(part, thresholds)])
+        )
+    return lines
+
+
+_SHOWN_REFERENCES_S = (1.2, 3.0, WHOLE_S, 2 * WHOLE_S)
+
+
+def _seconds(nominal_s: float) -> str:
+    names = {WHOLE_S: "one clip, up to 6", 2 * WHOLE_S: "two clips, up to 6 each"}
+    return names.get(nominal_s, f"{nominal_s:g}")
+
+
+def report_conditions(trials: Trials, thresholds: SituationThresholds) -> list[str]:
+    """A table of the thresholds by how both sides were heard, and by set, over all durations."""
+    lines = [
+        "| reference | span | set | owners: taken / unsure / refused | strangers: taken / unsure / refused |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    one, two = trials.of_references(lambda item: item.condition), trials.of_tests(lambda item: item.condition)
+    sets = trials.of_tests(lambda item: item.set_name)
+    for heard in sorted(set(zip(one.tolist(), two.tolist(), strict=True))):
+        for set_name in SETS:
+            which = (one == heard[0]) & (two == heard[1]) & (sets == set_name)
+            if min(np.count_nonzero(which & trials.target), np.count_nonzero(which & ~trials.target)) >= _FEWEST:
+                part = trials.chosen(which)
+                lines.append(_row([*heard, set_name, *_shares(part, thresholds)]))
+    return lines
+
+
+def _detection(trials: Trials, thresholds: SituationThresholds) -> list[str]:
+    """EER and detection costs over pairs of log-likelihood ratios, and what calibration costs."""
+    ratio, weight = llrs(trials, thresholds), trials.weights()
+    base = trials.scored
+    scored = Scored(ratio, base.target, base.reference_voice, base.test_voice)
+    return [
+        f"{measure(scored, equal_error_rate):.1%}",
+        *(f"{measure(scored, min_dcf(p_target)):.3f}" for p_target in (0.01, 0.5)),
+        f"{cllr(ratio, trials.target, weight):.3f}",
+        f"{min_cllr(ratio, trials.target, weight):.3f}",
+    ]
+
+
+def _shares(trials: Trials, thresholds: SituationThresholds) -> list[str]:
+    found, weight = verdicts(trials, thresholds), trials.weights()
+    cells = []
+    for kind in (True, False):
+        mine = trials.target == kind
+        shares = (
+            weight[mine & found[verdict]].sum() / max(weight[mine].sum(), 1e-300)
+            for verdict in (SpeakerVerdict.OWNER, SpeakerVerdict.UNSURE, SpeakerVerdict.OTHER)
+        )
+        cells.append(f"{' / '.join(f'{share:.1%}' for share in shares)} of {np.count_nonzero(mine)}")
+    return cells
+
+
+def held_out_voices(chosen: Sequence[Take]) -> speaker_changes.Voices:
     """Trimmed recordings of the test half, by set and voice."""
-    groups = _same_voice(folder / "audio" / "alphanumeric" / "suspect_same_voice.tsv")
     out: speaker_changes.Voices = {}
-    for recording in corpus.recordings(folder):
-        voice = groups.get(recording.speaker, recording.speaker)
-        if recording.set_name in SETS and not is_development(voice):
-            out.setdefault(recording.set_name, {}).setdefault(voice, []).append(_voiced(recording.read()))
+    for take in chosen:
+        if not take.development:
+            out.setdefault(take.set_name, {}).setdefault(take.voice, []).append(take.read())
     return out
-
-
-def is_development(voice: str) -> bool:
-    """Whether the thresholds were fitted on a speaker's voice; they are measured on the others."""
-    return hashlib.sha256(voice.encode()).digest()[0] % 2 == 0
-
-
-def _voiced(audio: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    sounding = np.flatnonzero(active_frames(loudness_db(audio)))
-    if sounding.size == 0:
-        return audio
-    return audio[int(sounding[0]) * HOP_SAMPLES : (int(sounding[-1]) + 1) * HOP_SAMPLES]
-
-
-def _same_voice(path: Path) -> dict[str, str]:
-    with path.open(encoding="utf-8", newline="") as lines:
-        return {row["response_id"]: row["cluster"] for row in csv.DictReader(lines, delimiter="\t")}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Calibrate a speaker ear from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, help="folder of recordings; default: VOICEGATE_DATA")
-    parser.add_argument("--speaker", default="campplus", choices=["campplus", "spkrec-ecapa-voxceleb"])
+    parser.add_argument("--work", type=Path, help="folder in which embeddings are kept for a second run")
+    parser.add_argument("--speaker", default="campplus", choices=sorted(EARS))
     parser.add_argument("--out", type=Path, help="calibration file to write")
     parser.add_argument("--card", type=Path, help="model card whose measurements to replace")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args(arguments)
     folder = corpus.data_folder(options.data)
-    ear, sha256 = _load(options.speaker, options.threads)
-    data = list(pieces(ear, folder))
-    content = {"model": options.speaker, "sha256": sha256, **fit(data)}
-    content["development_speakers"] = len({(p.set_name, p.voice) for p in data if p.development})
-    content["test_speakers"] = len({(p.set_name, p.voice) for p in data if not p.development})
+    named = load_uncalibrated(options.speaker, Store(), options.threads)
+    everyone = named.unknown(takes(folder))
+    data = speaker_cuts.cuts(named.ear, named.key, everyone, folder, CONDITIONS, options.work)
+    content = {
+        "model": named.name,
+        "sha256": named.sha256,
+        "false_accept_target": FALSE_ACCEPT_TARGET,
+        "false_reject_target": FALSE_REJECT_TARGET,
+        **{
+            f"{name}_speakers": len({(t.set_name, t.voice) for t in everyone if t.development is half})
+            for name, half in (("development", True), ("test", False))
+        },
+        "situations": {
+            situation.value: fit(situation_trials(data, situation, development=True, averaged=False))
+            for situation in Situation
+        },
+    }
+    calibration = SpeakerCalibration.from_mapping(content)
     if options.out:
         options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    lines = [
-        *report(data, SpeakerCalibration.from_mapping(content)),
-        "",
-        *speaker_changes.report(ear, held_out_voices(folder), CHANGE_TURNS, seed=7),
-    ]
+    lines: list[str] = []
+    for situation in Situation:
+        trials = situation_trials(data, situation, development=False, averaged=True)
+        thresholds = calibration.of(situation)
+        lines += [f"{_TITLES[situation]}, by duration:", "", *report(trials, thresholds), ""]
+        lines += [f"{_TITLES[situation]}, by condition:", "", *report_conditions(trials, thresholds), ""]
+    lines += speaker_changes.report(named.ear, held_out_voices(everyone), CHANGE_TURNS, seed=7)
     print("\n".join(lines))
     if options.card:
         cards.write_measured(options.card, lines)
 
 
-def report(data: Sequence[Piece], calibration: SpeakerCalibration) -> list[str]:
-    """A table of what the thresholds do on the test speakers, a line for each pair of durations."""
-    lines = [
-        "| reference s | span s | owner from | other below | owners: taken / unsure / refused | "
-        "strangers: taken / unsure / refused |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for row, column in ((1, 1), (3, 3), (5, 5), (7, 7), (8, 1), (8, 3), (8, 5), (8, 7)):
-        found = rates(data, calibration, row, column)
-        _, owner_at, other_below = calibration.verdict(0.0, GRID_S[row], GRID_S[column])
-        cells = [str(GRID_S[row]), str(GRID_S[column]), f"{owner_at:.2f}", f"{other_below:.2f}"]
-        for kind in ("target", "impostor"):
-            shares = (f"{found[f'{kind} {verdict}']:.1%}" for verdict in ("owner", "unsure", "other"))
-            cells.append(f"{' / '.join(shares)} of {found[kind]}")
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+_TITLES = {Situation.ENROLLED: "An enrolled wearer", Situation.INITIATOR: "An initiator"}
 
 
-def _load(name: str, threads: int) -> tuple[SpeakerEar, str]:
-    """The ear without thresholds, and the hash of the weights that its calibration will belong to."""
-    store = Store()
-    if name == "campplus":
-        directory, model = store.path("campplus-onnx"), store.model_id("campplus-onnx")
-        ear = CampPlusEar(directory, model, Uncalibrated(), threads)
-        return ear, ear.checkpoint_sha256
-    model = store.model_id(name)
-    return SpeechBrainEar(store.path(name), model, Uncalibrated(), threads), model.sha256
+def _llr_features(score: FloatArray, log_reference: FloatArray, log_test: FloatArray) -> FloatArray:
+    """float64 ``(n, 8)``: the terms of the offset, and those of the slope times the score."""
+    terms = np.stack(llr_terms(log_reference, log_test), axis=1)
+    return np.concatenate([terms, terms * score[:, None]], axis=1)
+
+
+def _range_s(seconds: FloatArray) -> list[float]:
+    return [round(float(seconds.min()), 3), round(float(seconds.max()), 3)]
+
+
+def _row(cells: Sequence[object]) -> str:
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
 if __name__ == "__main__":
