@@ -86,6 +86,8 @@ def build_parser(more: Sequence[AddCommand] = ()) -> argparse.ArgumentParser:
     journal.add_argument("--json", action="store_true", help="as JSON Lines")
     add_forget_parser(commands)
     add_train_parser(commands)
+    policies = commands.add_parser("policies", help="what can propose actions, what it needs, and how it fared here")
+    policies.add_argument("--json", action="store_true", help="as JSON")
     commands.add_parser("doctor", help="check audio, models, broker and disk, and say what to do")
     for add in dict.fromkeys((*_registered(), *more)):
         add(commands)
@@ -102,7 +104,7 @@ def _registered() -> list[AddCommand]:
 
 
 def _session_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", help="who proposes actions (see models/components.py)")
+    parser.add_argument("--policy", help="who proposes actions (see `voicegate policies`)")
     parser.add_argument("--owner", choices=["auto", "enrolled", "initiator"], help="whose commands count")
     parser.add_argument("--profile", help="profile of the enrolled wearer")
     parser.add_argument(
@@ -181,6 +183,10 @@ def _dispatch(args: argparse.Namespace) -> int:
             from agent.doctor import run as run_doctor
 
             return run_doctor(_settings(args))
+        case "policies":
+            from agent.policies import run as run_policies
+
+            return run_policies(as_json=args.json)
         case "forget":
             from agent.forget import run as run_forget
 

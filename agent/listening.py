@@ -96,7 +96,7 @@ class Listener:
     def due(self) -> SoFar | None:
         """The open turn, once each time that another chunk of it has been spoken."""
         turn = self._turn
-        if turn is None or self._paused or self._chunks >= self._max_chunks or not self._frames:
+        if turn is None or self._paused or not self._frames:
             return None
         span = Span(turn.start_sample, self._frames[-1].end_sample)
         chunks = min(span.samples // self._chunk_samples, self._max_chunks)

@@ -9,15 +9,18 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.exit_codes import ExitCode
+from models.components import UnknownComponentError
 
 if TYPE_CHECKING:
+    from models.training.policy.audio_llm_config import TrainingConfig
     from models.training.policy.learner import Example, Learner
+    from models.training.policy.rows import Row
 
 MINI = "mini"
 
@@ -29,9 +32,15 @@ def add_train_parser(subparsers: Any) -> None:
     sft = commands.add_parser("sft", help="supervised fine-tuning; goes on where it was cut off")
     grpo = commands.add_parser("grpo", help="pair GRPO on top of a fine-tuned policy; goes on where it was cut off")
     for command in (sft, grpo):
-        command.add_argument("--rows", type=Path, required=True, metavar="DIR", help="train.jsonl and dev.jsonl")
-        command.add_argument("--out", type=Path, required=True, metavar="DIR", help="the run: checkpoints and log")
-        command.add_argument("--model", default=MINI, help="mini (default), or an audio LLM by name (docs/training.md)")
+        command.add_argument("--rows", type=Path, metavar="DIR", help="train.jsonl and dev.jsonl")
+        command.add_argument("--out", type=Path, metavar="DIR", help="the run: checkpoints and log")
+        command.add_argument(
+            "--model", default=MINI, help="mini (default), or an audio LLM: NAME or FILE.toml (docs/training-gpus.md)"
+        )
+        command.add_argument(
+            "--dry-run", action="store_true", help="print what an audio LLM would take, on paper; needs no weights"
+        )
+        command.add_argument("--gpus", type=int, default=8, help="of a dry run (default 8)")
         command.add_argument("--seed", type=int, default=1)
         command.add_argument("--dev-rows", type=int, default=400, help="how many dev rows are measured (default 400)")
         command.add_argument("--threads", type=int, default=2)
@@ -41,15 +50,16 @@ def add_train_parser(subparsers: Any) -> None:
             help="what it reads beside the words: nothing, or what the ears say (default)",
         )  # fmt: skip
         command.add_argument("--states", type=Path, metavar="FILE", help="encoder states of rows; switches fusion on")
-    sft.add_argument("--epochs", type=int, default=3)
-    sft.add_argument("--learning-rate", type=float, default=1e-4)
-    sft.add_argument("--batch", type=int, default=16, help="rows at once (default 16)")
-    sft.add_argument("--effective-batch", type=int, default=32, help="rows an update (default 32)")
-    grpo.add_argument("--from", dest="before", type=Path, required=True, metavar="DIR", help="adapter to go on from")
+    # What is not given is the model's: of its configuration, or of SftSettings and GrpoSettings.
+    sft.add_argument("--epochs", type=int, help="(mini: 3)")
+    sft.add_argument("--learning-rate", type=float, help="(mini: 1e-4)")
+    sft.add_argument("--batch", type=int, help="rows at once, in each process (mini: 16)")
+    sft.add_argument("--effective-batch", type=int, help="rows an update, over all processes (mini: 32)")
+    grpo.add_argument("--from", dest="before", type=Path, metavar="DIR", help="adapter to go on from")
     grpo.add_argument("--unpaired", action="store_true", help="the control: each side of a pair is a group of its own")
-    grpo.add_argument("--updates", type=int, default=150)
-    grpo.add_argument("--learning-rate", type=float, default=2e-5)
-    grpo.add_argument("--completions", type=int, default=16, help="K: completions a group (default 16)")
+    grpo.add_argument("--updates", type=int, help="(mini: 150)")
+    grpo.add_argument("--learning-rate", type=float, help="(mini: 2e-5)")
+    grpo.add_argument("--completions", type=int, help="K: completions a group (mini: 16)")
     ship = commands.add_parser("ship", help="copy a run's newest adapter to where the model store builds from")
     ship.add_argument("run", type=Path, metavar="RUN")
     ship.add_argument("--before", type=Path, metavar="DIR", help="the adapter that the run went on from (after GRPO)")
@@ -60,8 +70,10 @@ def add_train_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Carry out a parsed ``train`` command."""
     try:
-        return _ship(args) if args.train_command == "ship" else _train(args)
-    except (OSError, ValueError) as error:
+        if args.train_command == "ship":
+            return _ship(args)
+        return _dry_run(args) if args.dry_run else _train(args)
+    except (OSError, ValueError, UnknownComponentError) as error:
         print(f"voicegate: {error}", file=sys.stderr)
         return int(ExitCode.FAILED)
 
@@ -70,39 +82,88 @@ def _train(args: argparse.Namespace) -> int:
     import torch
 
     from models.training.policy import grpo, sft
+    from models.training.policy.audio_llm_processes import launched
     from models.training.policy.checkpoints import Checkpoints
     from tools.catalogue import ToolCatalogue
 
+    _need(args, "rows", "out", *(["before"] if args.train_command == "grpo" else []))
+    processes = launched()
     torch.set_num_threads(args.threads)
     tools = ToolCatalogue.builtin().all()
+    config = _config(args.model)
     learner = _learner(args, tools)
-    train_rows, dev_rows = (_examples(learner, args.rows / f"{split}.jsonl") for split in ("train", "dev"))
+    train_rows, dev_rows = (_examples(learner, args.rows / f"{split}.jsonl", config) for split in ("train", "dev"))
     train_rows = train_rows[: args.limit]
     # Every so manieth: the file is in the order of its kinds.
     dev_rows = dev_rows[:: max(1, len(dev_rows) // args.dev_rows)]
     names = [tool.name for tool in tools]
-    facts = {"rows": _hash(args.rows / "train.jsonl"), "limit": str(args.limit), "settings": repr(_facts(args))}
-    print(f"{learner.name}: {len(train_rows)} rows to learn from, {len(dev_rows)} to measure on", flush=True)
-    checkpoints = Checkpoints(args.out)
+    facts = {"rows": _hash(args.rows / "train.jsonl"), "limit": str(args.limit), "settings": repr(_facts(args, config))}
+    if not processes.rank:
+        print(f"{learner.name}: {len(train_rows)} rows to learn from, {len(dev_rows)} to measure on", flush=True)
+    checkpoints = Checkpoints(args.out, writes=not processes.rank)
     if args.train_command == "sft":
-        settings = _given(sft.SftSettings(), args)
-        found = sft.train(learner, train_rows, dev_rows, names, settings, checkpoints, facts)
+        found = sft.train(learner, train_rows, dev_rows, names, _sft(args, config), checkpoints, facts, processes)
     else:
-        chosen = replace(_given(grpo.GrpoSettings(), args), paired=not args.unpaired)
-        found = grpo.train(learner, train_rows, dev_rows, names, chosen, checkpoints, facts)
-    for name, value in found.items():
-        print(f"dev {name}: {value:.4f}")
+        found = grpo.train(learner, train_rows, dev_rows, names, _grpo(args, config), checkpoints, facts, processes)
+    if not processes.rank:
+        for name, value in found.items():
+            print(f"dev {name}: {value:.4f}")
     return int(ExitCode.OK)
 
 
+def _dry_run(args: argparse.Namespace) -> int:
+    from models.training.policy import audio_llm_paper as on_paper
+
+    config = _config(args.model)
+    if config is None:
+        raise ValueError("--dry-run is about audio LLMs: --model NAME")
+    is_sft = args.train_command == "sft"
+    load = on_paper.sft_load(config, _sft(args, config)) if is_sft else on_paper.grpo_load(config, _grpo(args, config))
+    for line in on_paper.described(config, on_paper.lay_out(config, load), load, args.gpus):
+        print(line)
+    if is_sft:
+        print(on_paper.updates(config, _sft(args, config), args.gpus))
+    return int(ExitCode.OK)
+
+
+def _need(args: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        if getattr(args, name) is None:
+            raise ValueError(f"--{'from' if name == 'before' else name} is needed")
+
+
+def _config(model: str) -> TrainingConfig | None:
+    """The configuration of an audio LLM; the embedded model has none."""
+    if model == MINI:
+        return None
+    from models.training.policy.audio_llm_config import read_config
+
+    return read_config(model)
+
+
+def _sft(args: argparse.Namespace, config: TrainingConfig | None) -> Any:
+    from models.training.policy.sft import SftSettings
+
+    return _given(SftSettings(**({} if config is None else config.sft)), args)
+
+
+def _grpo(args: argparse.Namespace, config: TrainingConfig | None) -> Any:
+    from models.training.policy.grpo import GrpoSettings
+
+    settings = _given(GrpoSettings(**({} if config is None else config.grpo)), args)
+    return replace(settings, paired=not args.unpaired)
+
+
 def _learner(args: argparse.Namespace, tools: Sequence[Any]) -> Learner:
+    import torch
+
     before = _newest(args.before) if args.train_command == "grpo" else None
+    torch.manual_seed(args.seed)
     if args.model != MINI:
         from models.training.policy.audio_llm_learner import load_learner
 
         return load_learner(args.model, tools, args.rows, before)
     import numpy as np
-    import torch
     from tokenizers import Tokenizer
 
     from models.export_llama import TOKENIZER_FILE
@@ -113,7 +174,6 @@ def _learner(args: argparse.Namespace, tools: Sequence[Any]) -> Learner:
 
     store = Store()
     base = "smollm2-135m-instruct-gguf"
-    torch.manual_seed(args.seed)
     network = load_base(store.path(base), fitting_dtype())
     tokenizer = Tokenizer.from_file(str(store.file(MODEL_NAME, TOKENIZER_FILE)))
     settings = MiniSettings(reading=Reading(args.reading), fusion=args.states is not None)
@@ -121,19 +181,38 @@ def _learner(args: argparse.Namespace, tools: Sequence[Any]) -> Learner:
     return MiniLearner(network, tokenizer, tools, settings, states, base, before)
 
 
-def _examples(learner: Learner, path: Path) -> list[Example]:
+def _examples(learner: Learner, path: Path, config: TrainingConfig | None) -> list[Example]:
     from models.training.policy.rows import read_rows
 
-    return [learner.example(row) for row in read_rows(path)]
+    rows = read_rows(path)
+    return [learner.example(row) for row in (rows if config is None else _with_sound(rows, path))]
+
+
+def _with_sound(rows: Iterable[Row], path: Path) -> list[Row]:
+    """The rows that an audio LLM can learn from: without its sound, what was spoken would pass for what was typed.
+
+    Raises:
+        ValueError: when there are none.
+    """
+    every = list(rows)
+    kept = [row for row in every if row.typed or row.audio is not None]
+    if len(kept) < len(every):
+        print(f"{path}: {len(every) - len(kept)} spoken rows name no recording and are left out", file=sys.stderr)
+    if not kept:
+        raise ValueError(f"{path} has no row that was typed or names its recording")
+    return kept
 
 
 def _given(settings: Any, args: argparse.Namespace) -> Any:
-    """The settings with the flags of the same name in them."""
-    flags = {item.name: getattr(args, item.name) for item in fields(settings) if hasattr(args, item.name)}
-    return replace(settings, **flags)
+    """The settings with the flags of the same name in them, as far as they were given."""
+    flags = {item.name: getattr(args, item.name, None) for item in fields(settings)}
+    return replace(settings, **{name: value for name, value in flags.items() if value is not None})
 
 
-def _facts(args: argparse.Namespace) -> dict[str, str]:
+def _facts(args: argparse.Namespace, config: TrainingConfig | None) -> dict[str, str]:
+    if config is not None:
+        # Not the folder: a checkpoint that has moved is the same, and its sha256 stands in the learner's name.
+        return {"model": config.name, "told": config.options.get("told", ""), "lora": repr(config.lora)}
     return {"model": args.model, "reading": args.reading, "fusion": str(args.states is not None)}
 
 

@@ -221,9 +221,9 @@ def play(manifest: Path, split: str, share: tuple[int, int], settings: Settings)
                 for row, turn in rows_of(trial, notes.notes, tools):
                     rows.append(row)
                     if turn.encoder_states is not None and turn.question is None:
-                        states[row.id] = word_states(
-                            turn.encoder_states, turn.segment, turn.start_sample
-                        ).astype(np.float16)
+                        states[row.id] = word_states(turn.encoder_states, turn.segment, turn.start_sample).astype(
+                            np.float16
+                        )
                 progress.add(bad=result.status != "ok")
     finally:
         runner.close()

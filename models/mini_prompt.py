@@ -95,4 +95,3 @@ def _lead(segment: HeardSegment, reading: Reading) -> str:
 
 def _words(segment: HeardSegment) -> str:
     return " ".join(word.text for word in segment.words)
-

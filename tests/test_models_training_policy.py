@@ -264,7 +264,7 @@ def test_grpo_tells_the_sides_of_a_pair_apart(tmp_path: Path, undecided: Path, p
     before = called(0), called(1)
     assert all(0.2 < share < 0.8 for share in before)
     settings = GrpoSettings(
-        paired=paired, completions=8, groups=2, updates=25, learning_rate=5e-3, max_tokens=40, other_share=0.0,
+        paired=paired, completions=8, groups=2, updates=20, learning_rate=1e-3, max_tokens=80, other_share=0.0,
         evaluate_updates=1000, checkpoint_updates=25,
     )  # fmt: skip
     sides = [learner.example(row) for row in ROWS[:2]]

@@ -31,9 +31,11 @@ class Checkpoints:
 
     Args:
         folder: made when it is not there.
+        writes: False in all but one of several processes: they read the same folder, and write nothing.
     """
 
     folder: Path
+    writes: bool = True
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """Record the configuration, or hold it against the one that is there.
@@ -41,6 +43,8 @@ class Checkpoints:
         Raises:
             OtherRunError: when they differ.
         """
+        if not self.writes:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / _CONFIG_FILE
         if not path.is_file():
@@ -55,6 +59,8 @@ class Checkpoints:
 
     def save(self, learner: Learner, optimiser: torch.optim.Optimizer, done: int) -> None:
         """Write a checkpoint after ``done`` updates."""
+        if not self.writes:
+            return
         partial = self.folder / "checkpoint.part"
         shutil.rmtree(partial, ignore_errors=True)
         learner.save(partial)
@@ -73,12 +79,14 @@ class Checkpoints:
         if not found:
             return 0
         learner.restore(found[-1])
-        state = torch.load(found[-1] / _STATE_FILE, weights_only=True)
+        state = torch.load(found[-1] / _STATE_FILE, map_location="cpu", weights_only=True)
         optimiser.load_state_dict(state["optimiser"])
         return int(state["done"])
 
     def log(self, entry: Mapping[str, Any]) -> None:
         """Add a line to the run's log."""
+        if not self.writes:
+            return
         with (self.folder / _LOG_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 

@@ -20,6 +20,7 @@ from gate.actions import ActionKind, AnswerAction, MuteAction, PardonAction, Too
 from models.training.policy.checkpoints import Checkpoints
 from models.training.policy.evaluate import action_kind, outcomes, summary
 from models.training.policy.learner import Example, Learner, Sampled
+from models.training.policy.processes import ALONE, Processes, share
 from models.training.progress import steps
 
 
@@ -119,9 +120,7 @@ def rollouts(learner: Learner, prompts: Sequence[Example], settings: GrpoSetting
         The groups, without those in which every reward is alike.
     """
     each = settings.completions // len(prompts)
-    drawn = learner.sample(
-        prompts, each, temperature=settings.temperature, max_tokens=settings.max_tokens, seed=seed
-    )
+    drawn = learner.sample(prompts, each, temperature=settings.temperature, max_tokens=settings.max_tokens, seed=seed)
     sides = [
         [(example, sampled, reward(sampled.text, example.row.target)) for sampled in found]
         for example, found in zip(prompts, drawn, strict=True)
@@ -146,7 +145,7 @@ def loss(learner: Learner, group: Sequence[Rollout], settings: GrpoSettings) -> 
     now, mask = learner.logprobs(examples, targets)
     with torch.no_grad(), learner.reference():
         before, _ = learner.logprobs(examples, targets)
-    advantage = torch.tensor([[rollout.advantage] for rollout in group])
+    advantage = torch.tensor([[rollout.advantage] for rollout in group], device=now.device)
     ratio = torch.exp(now - now.detach())
     clipped = ratio.clamp(1.0 - settings.clip_ratio, 1.0 + settings.clip_ratio)
     gain = torch.minimum(ratio * advantage, clipped * advantage)
@@ -177,11 +176,11 @@ def train(
     settings: GrpoSettings,
     checkpoints: Checkpoints,
     facts: dict[str, str],
+    processes: Processes = ALONE,
 ) -> dict[str, float]:
-    """Train, or go on with training, to the end. Arguments and errors as ``sft.train``.
+    """Train, or go on with training, to the end. Arguments and errors as ``sft.train``; processes share the groups.
 
-    The learner comes as the stage before left it: its adapter merged, a fresh one on top, so that ``reference`` is that
-    stage.
+    The learner comes as the stage before left it, and its ``reference`` is that stage.
     """
     checkpoints.begin({"stage": "grpo", "base": learner.name, **asdict(settings), **facts})
     pairs = pairs_of(train_rows)
@@ -190,47 +189,68 @@ def train(
     alone = [example for example in train_rows if example.row.pair is None]
     parameters = learner.trainable()
     optimiser = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=0.0)
+    processes.align(parameters)
     done = checkpoints.restore(learner, optimiser)
-    for number in steps(range(done, settings.updates), "updates", settings.updates - done):
+    numbers = range(done, settings.updates)
+    for number in numbers if processes.rank else steps(numbers, "updates", len(numbers)):
         random = np.random.default_rng([settings.seed, number])
         learner.train(False)
-        drawn: list[Rollout] = []
         groups: list[list[Rollout]] = []
-        for _ in range(settings.groups):
-            if alone and random.random() < settings.other_share:
-                prompts: tuple[Example, ...] = (alone[int(random.integers(len(alone)))],)
-            else:
-                prompts = pairs[int(random.integers(len(pairs)))]
-            found = rollouts(learner, prompts, settings, int(random.integers(2**31)))
-            groups += found
-            drawn += [rollout for group in found for rollout in group]
+        for prompts, seed in share([_drawn(pairs, alone, settings, random) for _ in range(settings.groups)], processes):
+            groups += rollouts(learner, prompts, settings, seed)
         optimiser.zero_grad(set_to_none=True)
-        total = 0.0
+        kept = sum(processes.gather([len(groups)]))
+        part = 0.0
         for group in groups:
-            part = loss(learner, group, settings) / len(groups)
-            part.backward()  # type: ignore[no-untyped-call]
-            total += float(part.detach())
+            found = loss(learner, group, settings) / kept
+            found.backward()  # type: ignore[no-untyped-call]
+            part += float(found.detach())
+        total = sum(processes.gather([part]))
         if not math.isfinite(total):
             raise FloatingPointError(f"the loss is {total} at update {number}; lower the learning rate and go on")
-        if groups:
+        if kept:
+            processes.add_gradients(parameters)
             torch.nn.utils.clip_grad_norm_(list(parameters), settings.clip)
             optimiser.step()
         last = number + 1 == settings.updates
-        entry: dict[str, float] = {"update": number + 1, "loss": total, "groups": len(groups), **_rewards(drawn)}
+        rewards = processes.gather([_named(rollout) for group in groups for rollout in group])
+        entry: dict[str, float] = {"update": number + 1, "loss": total, "groups": kept, **_means(rewards)}
         if last or (number + 1) % settings.evaluate_updates == 0:
-            measured = summary(list(outcomes(learner, dev_rows, tools)))
-            entry |= {f"dev {name}": value for name, value in measured.items()}
-            print(", ".join(f"{name} {value:.3f}" for name, value in entry.items()), flush=True)
+            entry |= {f"dev {name}": value for name, value in _measure(learner, dev_rows, tools, processes).items()}
+            if not processes.rank:
+                print(", ".join(f"{name} {value:.3f}" for name, value in entry.items()), flush=True)
         checkpoints.log(entry)
         if last or (number + 1) % settings.checkpoint_updates == 0:
             checkpoints.save(learner, optimiser, number + 1)
-    return summary(list(outcomes(learner, dev_rows, tools)))
+    return _measure(learner, dev_rows, tools, processes)
 
 
-def _rewards(drawn: Sequence[Rollout]) -> dict[str, float]:
+def _drawn(
+    pairs: Sequence[tuple[Example, Example]],
+    alone: Sequence[Example],
+    settings: GrpoSettings,
+    random: np.random.Generator,
+) -> tuple[tuple[Example, ...], int]:
+    """The prompts of one group, and the seed of its completions."""
+    if alone and random.random() < settings.other_share:
+        prompts: tuple[Example, ...] = (alone[int(random.integers(len(alone)))],)
+    else:
+        prompts = pairs[int(random.integers(len(pairs)))]
+    return prompts, int(random.integers(2**31))
+
+
+def _measure(learner: Learner, rows: Sequence[Example], tools: Sequence[str], processes: Processes) -> dict[str, float]:
+    return summary(processes.gather(list(outcomes(learner, share(rows, processes), tools))))
+
+
+def _named(rollout: Rollout) -> tuple[str, float]:
+    row = rollout.example.row
+    return f"reward: {row.kind}, {action_kind(row.target)}", rollout.reward
+
+
+def _means(rewards: Sequence[tuple[str, float]]) -> dict[str, float]:
     """Mean reward by kind of row and side: an aggregate can hide a side that failed."""
     by_side: dict[str, list[float]] = defaultdict(list)
-    for rollout in drawn:
-        row = rollout.example.row
-        by_side[f"reward: {row.kind}, {action_kind(row.target)}"].append(rollout.reward)
+    for name, reward in rewards:
+        by_side[name].append(reward)
     return {name: sum(values) / len(values) for name, values in sorted(by_side.items())}

@@ -263,9 +263,7 @@ class MiniLearner:
         own = places >= (longest - lengths)[:, None]
         return torch.cat([torch.ones(len(lengths), len(self._prefix), dtype=torch.long), own.long()], dim=1)
 
-    def _read(
-        self, examples: Sequence[Example], ids: Sequence[Sequence[int]], cache: Any
-    ) -> tuple[torch.Tensor, Any]:
+    def _read(self, examples: Sequence[Example], ids: Sequence[Sequence[int]], cache: Any) -> tuple[torch.Tensor, Any]:
         """Last hidden states ``(batch, longest, hidden)`` of rows that end together, and the cache after them."""
         longest = max(len(row) for row in ids)
         tokens = torch.full((len(ids), longest), self._end)

@@ -12,6 +12,7 @@ from models.training.policy.batches import batches
 from models.training.policy.checkpoints import Checkpoints
 from models.training.policy.evaluate import outcomes, summary
 from models.training.policy.learner import Example, Learner
+from models.training.policy.processes import ALONE, Processes, share
 from models.training.progress import steps
 
 
@@ -52,6 +53,7 @@ def train(
     settings: SftSettings,
     checkpoints: Checkpoints,
     facts: dict[str, str],
+    processes: Processes = ALONE,
 ) -> dict[str, float]:
     """Train, or go on with training, to the end.
 
@@ -63,16 +65,20 @@ def train(
         settings: how.
         checkpoints: where the run is kept.
         facts: what else determines the run (hash of the rows), for the record.
+        processes: over which the batches of an update are shared; their number does not change what is learnt.
 
     Returns:
         The last measurement.
 
     Raises:
         OtherRunError: when the folder holds another run.
+        ValueError: when an update has fewer batches than there are processes.
         FloatingPointError: when the loss is not finite; the last checkpoint stands.
     """
     checkpoints.begin({"stage": "sft", "base": learner.name, **asdict(settings), **facts})
     accumulated = max(1, settings.effective_batch // settings.batch)
+    if accumulated < processes.count:
+        raise ValueError(f"{accumulated} batches an update for {processes.count} processes: make batches smaller")
     plan = [
         [group[first : first + accumulated] for first in range(0, len(group), accumulated)]
         for group in (batches(train_rows, settings.batch, settings.seed, epoch) for epoch in range(settings.epochs))
@@ -80,27 +86,30 @@ def train(
     updates = [(epoch, update) for epoch, groups in enumerate(plan) for update in groups]
     parameters = learner.trainable()
     optimiser = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    processes.align(parameters)
     done = checkpoints.restore(learner, optimiser)
-    for number in steps(range(done, len(updates)), "updates", len(updates) - done):
+    numbers = range(done, len(updates))
+    for number in numbers if processes.rank else steps(numbers, "updates", len(numbers)):
         epoch, update = updates[number]
-        torch.manual_seed(hash((settings.seed, number)) % 2**31)
+        torch.manual_seed(hash((settings.seed, number)) % 2**31 + processes.rank)
         for group in optimiser.param_groups:
             group["lr"] = settings.learning_rate * rate(number, len(updates), settings.warm_up)
-        loss = _update(learner, train_rows, update, optimiser, parameters, settings.clip)
+        loss = _update(learner, train_rows, update, optimiser, parameters, settings.clip, processes)
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} at update {number}; lower the learning rate and go on")
         last = number + 1 == len(updates)
         entry: dict[str, float] = {"update": number + 1, "epoch": epoch + 1, "train_loss": loss}
         if last or (number + 1) % settings.evaluate_updates == 0:
             learner.train(False)
-            measured = summary(list(outcomes(learner, dev_rows, tools, settings.batch)))
+            measured = _measure(learner, dev_rows, tools, settings.batch, processes)
             entry |= {f"dev {name}": value for name, value in measured.items()}
-            print(", ".join(f"{name} {value:.3f}" for name, value in entry.items()), flush=True)
+            if not processes.rank:
+                print(", ".join(f"{name} {value:.3f}" for name, value in entry.items()), flush=True)
         checkpoints.log(entry)
         if last or (number + 1) % settings.checkpoint_updates == 0:
             checkpoints.save(learner, optimiser, number + 1)
     learner.train(False)
-    return summary(list(outcomes(learner, dev_rows, tools, settings.batch)))
+    return _measure(learner, dev_rows, tools, settings.batch, processes)
 
 
 def rate(number: int, updates: int, warm_up: float) -> float:
@@ -112,6 +121,12 @@ def rate(number: int, updates: int, warm_up: float) -> float:
     return 0.1 + 0.45 * (1.0 + math.cos(math.pi * along))
 
 
+def _measure(
+    learner: Learner, rows: Sequence[Example], tools: Sequence[str], size: int, processes: Processes
+) -> dict[str, float]:
+    return summary(processes.gather(list(outcomes(learner, share(rows, processes), tools, size))))
+
+
 def _update(
     learner: Learner,
     rows: Sequence[Example],
@@ -119,19 +134,21 @@ def _update(
     optimiser: torch.optim.Optimizer,
     parameters: Sequence[torch.nn.Parameter],
     clip: float,
+    processes: Processes,
 ) -> float:
     """One step of the optimiser. Returns the mean loss a token."""
     learner.train(True)
     optimiser.zero_grad(set_to_none=True)
     targets = [[learner.target(rows[index].row.target) for index in batch] for batch in update]
-    # Every token of an action counts alike, whichever batch of the update it stands in.
+    # Every token of an action counts alike, whichever batch of the update it stands in, and in whichever process.
     tokens = sum(len(target) for batch in targets for target in batch)
     total = 0.0
-    for batch, wanted in zip(update, targets, strict=True):
+    for batch, wanted in share(list(zip(update, targets, strict=True)), processes):
         scores, _ = learner.logprobs([rows[index] for index in batch], wanted)
         loss = -scores.sum() / tokens
         loss.backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach())
+    processes.add_gradients(parameters)
     torch.nn.utils.clip_grad_norm_(list(parameters), clip)
     optimiser.step()
-    return total
+    return sum(processes.gather([total]))
