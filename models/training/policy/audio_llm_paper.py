@@ -100,7 +100,8 @@ def lay_out(config: TrainingConfig, load: Load) -> Paper:
     head = network.get_output_embeddings() or network.get_decoder().lm_head
     return Paper(
         config.paper.network, _parts(network), sum(matrix.numel() for matrix in learning.values()), len(learning),
-        len(attention(network)) // 4, hidden, head.weight.shape[0], _memory(network, config, load, head.weight.shape[0]),
+        len(attention(network)) // 4, hidden, head.weight.shape[0],
+        _memory(network, config, load, head.weight.shape[0]),
     )  # fmt: skip
 
 
@@ -238,9 +239,10 @@ def kept_bytes(network: Any, rows: int, tokens: int) -> float:
 
 def _inputs_bytes(text: Any, layers: int, load: Load) -> float:
     """The input of each layer, in bfloat16, and of the last norm, in float32."""
-    return load.rows * load.row_tokens * text.hidden_size * (2.0 * layers + 4.0)
+    return float(load.rows * load.row_tokens * text.hidden_size * (2.0 * layers + 4.0))
 
 
 def _cache_bytes(text: Any, load: Load) -> float:
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return load.drawn_rows * load.row_tokens * text.num_hidden_layers * 2.0 * text.num_key_value_heads * width * 2.0
+    heads = text.num_hidden_layers * text.num_key_value_heads
+    return float(load.drawn_rows * load.row_tokens * 2.0 * heads * width * 2.0)

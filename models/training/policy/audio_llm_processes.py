@@ -68,5 +68,5 @@ class _Together:
 
 
 def _split(flat: torch.Tensor, parameters: Sequence[torch.nn.Parameter]) -> list[torch.Tensor]:
-    parts = flat.split([parameter.numel() for parameter in parameters])
+    parts = torch.split(flat, [parameter.numel() for parameter in parameters])
     return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]
