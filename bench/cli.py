@@ -46,8 +46,19 @@ def add_bench_parser(commands: Subparsers) -> None:
     )  # fmt: skip
     run.add_argument("--resume", action="store_true", help="go on with the log that is in DIR")
     run.add_argument("--limit", type=_positive, metavar="N", help="only the first N trials")
-    run.add_argument("--workers", type=_positive, metavar="N", help="processes, each with its own models (default 1)")
-    run.add_argument("--ray", metavar="ADDRESS", help="actors on a Ray cluster instead; local starts one here")
+    run.add_argument(
+        "--workers", "--replicas", type=_positive, metavar="N",
+        help="processes, each with its own models (default 1); with --ray: replicas (default: as many as fit)",
+    )  # fmt: skip
+    run.add_argument("--ray", metavar="ADDRESS", help="replicas on a Ray cluster instead; local starts one here")
+    run.add_argument(
+        "--gpus-per-replica", type=_not_negative, default=0.0, metavar="X",
+        help="with --ray: GPUs of each replica; below 1, several share one (default 0)",
+    )  # fmt: skip
+    run.add_argument(
+        "--resource", type=_resource, action="append", default=[], metavar="NAME=AMOUNT",
+        help="with --ray: what each replica takes of a resource that nodes were started with; may be repeated",
+    )  # fmt: skip
     run.add_argument("--no-preflight", action="store_true", help="do not stop when the first trial of a family fails")
 
     score = inner.add_parser("score", help="write the summary of a run, from its log alone")
@@ -139,6 +150,15 @@ def _positive(text: str) -> int:
     return value
 
 
+def _resource(text: str) -> tuple[str, float]:
+    from bench.ray_placement import PlacementError, parse_resource
+
+    try:
+        return parse_resource(text)
+    except PlacementError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _not_negative(text: str) -> float:
     value = float(text)
     if not 0 <= value < float("inf"):
@@ -169,6 +189,7 @@ def _command(args: argparse.Namespace) -> int:
     from bench.loaders.rows import LoaderError
     from bench.preflight import PreflightError
     from bench.provenance import ConfigurationDiffersError
+    from bench.ray_placement import PlacementError
     from bench.report.errors import ReportError
     from bench.run import RunRefusedError
     from bench.runlog import RunLogError
@@ -178,6 +199,7 @@ def _command(args: argparse.Namespace) -> int:
     usage = (
         ManifestError, RunRefusedError, ConfigurationDiffersError, UnknownContestantError, ScoreError, ReportError,
         JudgingRefusedError, EndpointError, LoaderError, RecordingError, EarScriptError, TaggerError, FillerError,
+        PlacementError,
     )  # fmt: skip
     failed = (WorkersFailedError, JudgementsError, PreflightError, RunLogError, MaskingError, SpeechBuildError)
     commands = {
@@ -208,12 +230,14 @@ def _options(args: argparse.Namespace, out: Path, **more: Any) -> RunOptions:
 
 def _run(args: argparse.Namespace) -> int:
     from agent.clock import Pace
+    from bench.last_row import remember
     from bench.progress import as_duration
+    from bench.ray_replicas import read_replicas, replica_lines
     from bench.run import run
 
     options = _options(
         args, args.out, pace=Pace(args.pace), resume=args.resume, limit=args.limit, workers=args.workers, ray=args.ray,
-        preflight=not args.no_preflight,
+        preflight=not args.no_preflight, gpus=args.gpus_per_replica, resources=dict(args.resource),
     )  # fmt: skip
     if options.pace is Pace.WALL and (options.workers or 1) > 1:
         print("several workers share the cores, so times at wall pace will show it", file=sys.stderr)
@@ -222,6 +246,9 @@ def _run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"stopped; go on with --resume (the log is in {args.out})", file=sys.stderr)
         raise
+    remember(report.out)
+    for line in replica_lines(read_replicas(report.out)):
+        print(line)
     statuses = ", ".join(f"{count} {name}" for name, count in sorted(report.statuses.items())) or "nothing was left"
     print(
         f"{report.played} of {report.total} trials played in {as_duration(report.elapsed_s)}: {statuses}\n"
@@ -234,9 +261,11 @@ def _run(args: argparse.Namespace) -> int:
 def _score(args: argparse.Namespace) -> int:
     import json
 
+    from bench.last_row import remember
     from bench.score import SUMMARY, score
 
     summary = score(args.dir, args.manifest)
+    remember(args.dir)
     if args.json:
         print(json.dumps(summary, indent=2, ensure_ascii=False))
         return ExitCode.OK

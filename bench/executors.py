@@ -121,6 +121,7 @@ class Pool:
         self._spec = spec
         self._workers: dict[WorkerId, _Worker] = {}
         self._load_failures = 0
+        self._started = False
         self.models: dict[str, str] = {}
         """What the workers have loaded: model names to sha256. Set by ``start``."""
 
@@ -138,6 +139,7 @@ class Pool:
             self._launch()
         while not all(worker.loaded for worker in self._workers.values()):
             self._turn(deque(), [])
+        self._started = True
         return self.models
 
     def play(self, trials: Sequence[Trial]) -> Iterator[TrialResult]:
@@ -225,6 +227,8 @@ class Pool:
         worker = self._workers.pop(name)
         self._cluster.kill(name)
         if worker.task is None:
+            if self._started and any(other.loaded for other in self._workers.values()):
+                return  # its node is lost, and nothing has room for another one: the rest play on
             raise WorkersFailedError(f"a worker had not loaded its models after {LOAD_LIMIT_S:.0f} s")
         results.append(_lost(worker, "timeout", "its worker hung, and was killed"))
         self._launch()

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ from bench.provenance import (
     sha256_of,
     write_json,
 )
+from bench.ray_placement import Placement
+from bench.ray_replicas import REPLICAS
 from bench.results import TrialResult
 from bench.runlog import RUN_LOG, RunLog
 from bench.trial_runner import RunSpec, bench_settings
@@ -69,6 +71,8 @@ class RunOptions:
         patience: multiplies the time limits of ears and policy (see ``RunSpec``).
         settings: a settings file, or None for the defaults.
         ray: address of a Ray cluster, or None.
+        gpus: GPUs of each replica there (see ``bench.ray_placement``).
+        resources: what each takes there of other resources.
         preflight: play one trial of each family before the rest, and stop when one fails.
     """
 
@@ -87,6 +91,8 @@ class RunOptions:
     patience: float = 1.0
     settings: Path | None = None
     ray: str | None = None
+    gpus: float = 0.0
+    resources: Mapping[str, float] = field(default_factory=dict)
     preflight: bool = True
 
 
@@ -131,8 +137,11 @@ def plan(options: RunOptions) -> Plan:
     Raises:
         ManifestError: when the manifest is wrong.
         SettingsError: when the settings are.
-        RunRefusedError: when nothing is left to play.
+        RunRefusedError: when nothing is left to play, or GPUs are asked for without a cluster that has them.
+        PlacementError: when replicas cannot be placed as asked for.
     """
+    if options.ray is None and (options.gpus or options.resources):
+        raise RunRefusedError("GPUs and resources of replicas are those of a Ray cluster: name it with --ray")
     trials = select(load_manifest(options.manifest), options.split, options.ids, options.limit)
     if not trials:
         raise RunRefusedError(f"{options.manifest}: none of its trials is of the split {options.split!r}")
@@ -143,7 +152,10 @@ def plan(options: RunOptions) -> Plan:
         seed=options.seed, timeout_s=options.timeout_s, folder=options.manifest.parent.resolve(),
         patience=options.patience,
     )  # fmt: skip
-    return Plan(options, trials, spec, threads, _config(options, spec))
+    config = _config(options, spec)
+    if options.ray is not None:
+        config["replica"] = _placement(options, threads).needs()
+    return Plan(options, trials, spec, threads, config)
 
 
 def select(trials: Sequence[Trial], split: str | None, ids: Sequence[str] | None, limit: int | None) -> list[Trial]:
@@ -159,7 +171,13 @@ def cluster_of(plan: Plan) -> Cluster:
         return LocalProcesses(plan.spec, plan.threads, plan.options.out / WORKERS_LOG)
     from bench.ray_run import RayCluster
 
-    return RayCluster(plan.spec, plan.threads, plan.options.ray)
+    return RayCluster(
+        plan.spec, plan.threads, plan.options.ray, _placement(plan.options, plan.threads), plan.options.out / REPLICAS
+    )
+
+
+def _placement(options: RunOptions, threads: int) -> Placement:
+    return Placement(float(threads), options.gpus, options.resources)
 
 
 def run(

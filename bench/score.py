@@ -18,6 +18,7 @@ from bench.judgements import JUDGEMENTS, Judgements
 from bench.measures import Played
 from bench.operating import operating_curves
 from bench.provenance import CONFIG, read_config, sha256_of, write_json
+from bench.ray_replicas import read_replicas, replica_scores
 from bench.results import STATUSES
 from bench.run import MANIFEST_COPY, select
 from bench.runlog import RUN_LOG, read_log
@@ -84,6 +85,7 @@ def score(folder: Path, manifest: Path | None = None) -> dict[str, Any]:
     played, missing, config = load_run(folder, manifest)
     used = manifest or folder / MANIFEST_COPY
     summary = summarise(played, len(missing), config)
+    summary["replicas"] = replica_scores(read_replicas(folder))
     summary["provenance"]["scored"] = {
         "manifest_sha256": sha256_of(used),
         "judgements_sha256": sha256_of(folder / JUDGEMENTS) if (folder / JUDGEMENTS).exists() else None,

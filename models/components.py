@@ -16,6 +16,10 @@ from models.protocols import Policy, SpeakerEar
 
 POLICIES = {
     "smollm2": "models.policy_smollm2:load",
+    "smollm2-chat": "models.audio_llm.embedded_chat:load",
+    "aura": "models.audio_llm.adaptations.aura:load",
+    "tws": "models.audio_llm.adaptations.tws:load",
+    "shanks": "models.audio_llm.adaptations.shanks:load",
     "qwen2-audio": "models.audio_llm.qwen2_audio:load",
     "qwen2.5-omni": "models.audio_llm.qwen25_omni:load",
     "qwen3-omni": "models.audio_llm.qwen3_omni:load",

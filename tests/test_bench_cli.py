@@ -10,16 +10,20 @@ from typing import Any
 import pytest
 
 from agent import cli as agent_cli
+from agent.bench_rows import read_rows, rows_file
 from agent.exit_codes import ExitCode
 from bench import cli
 from bench import run as run_module
+from bench.provenance import CONFIG
+from bench.ray_replicas import REPLICAS, Place, Replicas
 from bench.run import MANIFEST_COPY
 from tests.bench_contestants import NAME
 from tests.bench_harness import here, small_corpus
 
 
 @pytest.fixture(autouse=True)
-def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setattr(run_module.run, "__defaults__", (here, None))
 
 
@@ -119,6 +123,55 @@ def test_without_its_own_metadata_the_command_line_works_all_the_same(monkeypatc
 
     monkeypatch.setattr(agent_cli.metadata, "distribution", unknown)
     assert agent_cli.build_parser().parse_args(["devices"]).command == "devices"
+
+
+def test_where_replicas_go_is_part_of_the_configuration(tmp_path: Path):
+    manifest, out = small_corpus(tmp_path), tmp_path / "out"
+    on_ray = ["--ray", "auto", "--gpus-per-replica", 0.5, "--resource", "fast=2", "--threads", 3]
+    assert bench("run", manifest, "--policy", NAME, "--out", out, "--limit", 1, *on_ray) == ExitCode.OK
+    config = json.loads((out / CONFIG).read_text())
+    assert config["replica"] == {"CPU": 3.0, "GPU": 0.5, "fast": 2.0}
+    here_again = bench("run", manifest, "--policy", NAME, "--out", out, "--resume")
+    assert here_again == ExitCode.USAGE, "times of another machine do not go into one log"
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--gpus-per-replica", "1"], "--ray"),
+        (["--resource", "fast=1"], "--ray"),
+        (["--ray", "auto", "--gpus-per-replica", "1.5"], "whole number"),
+    ],
+)
+def test_gpus_that_no_replica_can_have_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], says: str
+):
+    manifest = small_corpus(tmp_path)
+    assert bench("run", manifest, "--policy", NAME, "--out", tmp_path / "out", *flags) == ExitCode.USAGE
+    assert says in capsys.readouterr().err
+
+
+def test_what_replicas_played_is_printed_and_in_the_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    manifest, out = small_corpus(tmp_path), tmp_path / "out"
+    out.mkdir()
+    replicas = Replicas(out / REPLICAS)
+    replicas.started(1)
+    replicas.loaded(1, Place("node-a", 7, ("0",)))
+    replicas.over(1)
+    assert bench("run", manifest, "--policy", NAME, "--out", out, "--limit", 1) == ExitCode.OK
+    assert "replica 1 on node-a, GPU 0: 0 trials" in capsys.readouterr().out
+    assert bench("score", out, "--json") == ExitCode.OK
+    assert [one["node"] for one in json.loads(capsys.readouterr().out)["replicas"]] == ["node-a"]
+
+
+def test_a_run_and_its_score_leave_the_row_that_voicegate_policies_shows(tmp_path: Path):
+    manifest, out = small_corpus(tmp_path), tmp_path / "out"
+    assert bench("run", manifest, "--policy", NAME, "--out", out) == ExitCode.OK
+    assert not rows_file().exists(), "a contestant of a module's is no policy of the registry"
+    config = json.loads((out / CONFIG).read_text())
+    (out / CONFIG).write_text(json.dumps(config | {"policy": "smollm2"}))
+    assert bench("score", out) == ExitCode.OK
+    assert read_rows(rows_file())["smollm2"].trials == 6
 
 
 @pytest.mark.slow

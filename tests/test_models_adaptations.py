@@ -115,6 +115,28 @@ class TestAll:
         for (policy, chat), name in ((aura(), "aura"), (tws(), "tws"), (shanks(), "shanks")):
             assert (policy.model.name, policy.model.sha256) == (f"{name}/scripted", chat.model.sha256)
 
+    @pytest.mark.parametrize(
+        ("make", "steps", "private"),
+        [
+            (aura, [STEP], "The owner speaks, to the assistant, from near by."),
+            (tws, [CALL, ENOUGH], "Measured: Level -120 dBFS, peak -120 dBFS."),
+            (shanks, [], "One voice, near,  speaks to you."),
+        ],
+    )
+    def test_what_came_of_the_steps_is_not_read_out(self, make, steps: Sequence[str], private: str) -> None:
+        """Small models repeat what they read last, and it would be spoken to the user."""
+        policy, _ = make(*steps, f"Well. {private} It is noon.")
+        with pytest.raises(AdaptationError, match="in the place of the action"):
+            policy.propose(turn(notes=("One voice, near, speaks to you.",)))
+        written = SEND.replace("I am late", private.replace('"', ""))
+        policy, _ = make(*steps, written)
+        assert policy.propose(turn(notes=("One voice, near, speaks to you.",))).text == written
+
+    def test_a_few_words_may_stand_in_a_note_and_in_the_answer(self) -> None:
+        """Otherwise a note on the answer would forbid the answer."""
+        policy, _ = shanks("It is noon.")
+        assert policy.propose(turn(notes=("It is noon.",))).text == "It is noon."
+
     def test_only_the_one_that_notes_is_asked_to_listen(self) -> None:
         """Listening costs compute while somebody speaks."""
         assert isinstance(shanks()[0], Listening)
@@ -160,7 +182,16 @@ class TestAura:
         assert len(chat.seen) == 2
 
     @pytest.mark.parametrize(
-        "said", [STEP, "<thought>[Mute]</thought>", "<payload>{}</payload>", f"{STEP}\n[Mute]", f"{STEP}\n{SEND}"]
+        "said",
+        [
+            STEP,
+            "<thought>[Mute]</thought>",
+            "<payload>{}</payload>",
+            "Attribute.",
+            "Observation: near",
+            f"{STEP}\n[Mute]",
+            f"{STEP}\n{SEND}",
+        ],
     )
     def test_a_step_in_the_place_of_the_action_is_a_failure(self, said: str) -> None:
         """It would be spoken to the user as an answer, or run what was only considered."""

@@ -39,6 +39,7 @@ from models.audio_llm.worked_turns import WorkedTurn, worked_turns
 from models.protocols import ModelId, PolicyInput, PolicyOutput
 
 ACT = "Act."
+FEWEST_WORDS = 4
 NOTHING = "(nothing)"
 """Stands for an empty step: chat templates have no place for an assistant that said nothing."""
 
@@ -144,18 +145,27 @@ class Adapted(AudioLlmPolicy, ABC):
         """One reply of the chat, to sound in parts that it takes."""
         return self.chat.reply([self._in_parts(message) for message in messages], max_tokens, stop)
 
-    def act(self, exchange: Exchange, request: str, tools: Sequence[ToolFacts]) -> PolicyOutput:
+    def act(
+        self, exchange: Exchange, request: str, tools: Sequence[ToolFacts], private: Sequence[str] = ()
+    ) -> PolicyOutput:
         """Ask for the action, and read it.
+
+        Args:
+            exchange: the conversation so far.
+            request: what asks for it.
+            tools: the tools that may be named.
+            private: what came of the steps; a reply that repeats one of these is one.
 
         Raises:
             AdaptationError: when a step comes instead. A well-formed call of a tool never is one, whatever its
                 arguments say.
         """
         output = read_reply(exchange.ask(request, self._action_tokens, is_decided), tools, self.dialects)
-        if self.is_step(output.text) and not isinstance(grammar.parse(output.text), ToolAction):
+        is_step = self.is_step(output.text) or any(_repeats(output.text, text) for text in private)
+        if is_step and not isinstance(grammar.parse(output.text), ToolAction):
             raise AdaptationError(f"{self.name}: a step in the place of the action: {output.text[:80]!r}")
-        private = [*exchange.steps, output.thinking]
-        return replace(output, steps=exchange.tokens, thinking="\n".join(text for text in private if text))
+        thinking = [*exchange.steps, output.thinking]
+        return replace(output, steps=exchange.tokens, thinking="\n".join(text for text in thinking if text))
 
 
 class Exchange:
@@ -204,6 +214,12 @@ class Exchange:
         text = text.strip()
         self._messages.append(assistant(text or NOTHING))
         return text
+
+
+def _repeats(text: str, private: str) -> bool:
+    """Whether a text holds a private one. One of a few words may well be said in both."""
+    words = private.casefold().split()
+    return len(words) >= FEWEST_WORDS and " ".join(words) in " ".join(text.casefold().split())
 
 
 def _with(messages: Sequence[Message], request: str) -> list[Message]:

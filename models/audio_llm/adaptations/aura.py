@@ -48,8 +48,8 @@ _STEP_RE = re.compile(
     r"<thought>(?P<thought>.*?)</thought>\s*<action>(?P<action>.*?)</action>\s*<payload>(?P<payload>.*?)</payload>",
     re.DOTALL,
 )
-_MARKS = ("<thought>", "<action>", "<payload>", "</thought>", "</action>", "</payload>")
 ATTRIBUTE = "Attribute."
+_MARKS = ("<thought>", "<action>", "<payload>", "</thought>", "</action>", "</payload>", OBSERVATION, ATTRIBUTE)
 _FORM = "<thought>{thought}</thought><action>attribute</action><payload>{payload}</payload>"
 
 
@@ -75,7 +75,7 @@ class Aura(Adapted):
         for _ in range(MAX_TURNS - 1):
             found = read_attribution(exchange.step(request, self.room(STEP_TOKENS), _END))
             if isinstance(found, dict):
-                return self.act(exchange, _to_act(found), turn.tools)
+                return self.act(exchange, _to_act(found), turn.tools, [_in_words(found)])
             request = f"{OBSERVATION} {found} {ATTRIBUTE}"
         raise AdaptationError(f"{self.name}: no attribution in {MAX_TURNS - 1} turns: {found}")
 
@@ -88,7 +88,7 @@ class Aura(Adapted):
         ]  # fmt: skip
 
     def is_step(self, text: str) -> bool:
-        """Whether it holds a mark of an attribution."""
+        """Whether it holds a mark of an attribution, or of what asks for one."""
         return any(mark in text for mark in _MARKS)
 
 

@@ -67,7 +67,8 @@ it. End it with {EOA}
 
     def adapted(self, turn: PolicyInput, exchange: Exchange) -> PolicyOutput:
         """The action, after the notes that were made."""
-        return self.act(exchange, _to_act(turn.notes[: self.max_chunks]), turn.tools)
+        notes = turn.notes[: self.max_chunks]
+        return self.act(exchange, _to_act(notes), turn.tools, notes)
 
     def demonstration(self, worked: WorkedTurn, material: tuple[Part, ...]) -> list[Message]:
         """A note as if more were to come; and, from the start again, the action with that note at hand."""

@@ -62,14 +62,15 @@ Then you are told: {ACT} Only then write one of the four forms."""
             raise BackendError(Status.WRONG_INPUT, "a turn of speech without its sound")
         tools = SoundTools(turn.audio, self._ear)
         request = f"{_long(tools.duration_s)} {MEASURE}"
-        answer = ""
+        answer, answers = "", list[str]()
         for _ in range(MAX_CALLS):
             step = exchange.step(request, self.room(STEP_TOKENS))
             if step == ENOUGH:
-                return self.act(exchange, ACT, turn.tools)
+                return self.act(exchange, ACT, turn.tools, answers)
             answer = _answer(tools, step)
+            answers.append(answer)
             request = f"{answer} {MORE}"
-        return self.act(exchange, f"{answer} {ACT}", turn.tools)
+        return self.act(exchange, f"{answer} {ACT}", turn.tools, answers)
 
     def demonstration(self, worked: WorkedTurn, material: tuple[Part, ...]) -> list[Message]:
         """One measure, and the action."""
