@@ -22,7 +22,7 @@ from models.protocols import MASK_MARK, ModelId
 from models.training.policy.batches import batches
 from models.training.policy.checkpoints import Checkpoints, OtherRunError
 from models.training.policy.evaluate import outcomes, summary
-from models.training.policy.grpo import GrpoSettings, advantages, pairs_of, reward
+from models.training.policy.grpo import GrpoSettings, advantages, pairs_of, reward, rollouts
 from models.training.policy.grpo import train as train_grpo
 from models.training.policy.mini_learner import MiniLearner, MiniSettings
 from models.training.policy.rows import BadRowError, Row, RowSegment, read_rows, write_rows
@@ -253,7 +253,21 @@ def undecided(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("paired", [True, False])
-def test_grpo_tells_the_sides_of_a_pair_apart(tmp_path: Path, undecided: Path, paired: bool) -> None:
+def test_both_sides_of_a_pair_are_one_group_and_in_the_control_each_is_its_own(undecided: Path, paired: bool) -> None:
+    learner = tiny_learner(LEARNING, before=undecided)
+    sides = [learner.example(row) for row in ROWS[:2]]
+    settings = GrpoSettings(paired=paired, completions=16, max_tokens=80)
+    groups = rollouts(learner, sides, settings, seed=3)
+    assert [len(group) for group in groups] == ([16] if paired else [8, 8])
+    for group in groups:
+        assert len({rollout.example.row.id for rollout in group}) == (2 if paired else 1)
+        assert sum(rollout.advantage for rollout in group) == pytest.approx(0.0, abs=1e-3)
+        earned = {(rollout.reward, round(rollout.advantage, 3)) for rollout in group}
+        assert len(earned) == len({reward for reward, _ in earned}), "one reward, one advantage within a group"
+
+
+@pytest.mark.slow
+def test_grpo_tells_the_sides_of_a_pair_apart(tmp_path: Path, undecided: Path) -> None:
     learner = tiny_learner(LEARNING, before=undecided)
 
     def called(index: int) -> float:
@@ -264,7 +278,7 @@ def test_grpo_tells_the_sides_of_a_pair_apart(tmp_path: Path, undecided: Path, p
     before = called(0), called(1)
     assert all(0.2 < share < 0.8 for share in before)
     settings = GrpoSettings(
-        paired=paired, completions=8, groups=2, updates=20, learning_rate=1e-3, max_tokens=80, other_share=0.0,
+        completions=8, groups=2, updates=20, learning_rate=1e-3, max_tokens=80, other_share=0.0,
         evaluate_updates=1000, checkpoint_updates=25,
     )  # fmt: skip
     sides = [learner.example(row) for row in ROWS[:2]]
