@@ -354,6 +354,9 @@ class TurnWork:
         if found is None:
             found = self._unknown_source(segment.voice, before, "measuring the source failed")
         proximity, speaker, after = found
+        if not segment.heard:
+            # No word came through: a cough close to the microphone makes nobody the session's owner.
+            after = before
         evidence = Evidence(
             audio.turn_id, segment.span, segment.words, speaker, proximity, segment.damage,
             overlapped=True if own.overlapped else None, own_voice=own.own_voice, source_gap=audio.source_gap,

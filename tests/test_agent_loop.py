@@ -91,6 +91,13 @@ async def test_a_far_first_speaker_never_becomes_the_owner():
     assert outcome.actions == ["tool", "mute"]
 
 
+async def test_a_wordless_sound_close_by_never_becomes_the_owner():
+    cough = Voice(1400, "", speaker=1)
+    outcome = await run(cough, COMMAND, BYSTANDER, ears=FakeEars([cough, *VOICES]))
+    assert outcome.actions[-2:] == ["tool", "mute"], "the wearer is refused because somebody beside her coughed first"
+    assert len(outcome.executed) == 1
+
+
 async def test_a_near_command_in_a_turn_that_was_not_near_throughout_begins_the_session():
     class HalfNear(FakeEars):
         """Near only in what is said last, as when somebody leans in for the command."""

@@ -278,7 +278,7 @@ def test_grpo_tells_the_sides_of_a_pair_apart(tmp_path: Path, undecided: Path) -
     before = called(0), called(1)
     assert all(0.2 < share < 0.8 for share in before)
     settings = GrpoSettings(
-        completions=8, groups=2, updates=20, learning_rate=1e-3, max_tokens=80, other_share=0.0,
+        completions=8, groups=2, updates=40, learning_rate=1e-3, max_tokens=80, other_share=0.0,
         evaluate_updates=1000, checkpoint_updates=25,
     )  # fmt: skip
     sides = [learner.example(row) for row in ROWS[:2]]

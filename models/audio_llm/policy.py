@@ -47,8 +47,8 @@ class AudioLlmPolicy:
         self.chat = chat
         self.contract = contract or ActionContract()
         self.dialects = dialects
-        self._action_tokens = action_tokens
-        self._answer_tokens = answer_tokens
+        self.action_tokens = action_tokens
+        self.answer_tokens = answer_tokens
 
     @property
     def model(self) -> ModelId:
@@ -73,9 +73,9 @@ class AudioLlmPolicy:
         messages = [self._in_parts(message) for message in self.contract.messages(turn)]
         try:
             if turn.question is not None:
-                reply = self.chat.reply(messages, self._answer_tokens)
+                reply = self.chat.reply(messages, self.answer_tokens)
             else:
-                reply = self.chat.reply(messages, self._action_tokens, is_decided)
+                reply = self.chat.reply(messages, self.action_tokens, is_decided)
         except TooLongError:
             return PolicyOutput(TOO_LONG)
         return read_reply(reply, turn.tools, self.dialects)

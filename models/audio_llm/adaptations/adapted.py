@@ -69,8 +69,8 @@ class Adapted(AudioLlmPolicy, ABC):
             base.chat,
             base.contract,
             dialects=base.dialects,
-            action_tokens=base._action_tokens,
-            answer_tokens=base._answer_tokens,
+            action_tokens=base.action_tokens,
+            answer_tokens=base.answer_tokens,
         )
 
     @property
@@ -139,7 +139,7 @@ class Adapted(AudioLlmPolicy, ABC):
 
     def room(self, tokens: int) -> int:
         """How many tokens a step may take: a chat that needs more for an action, to think, gets as many more here."""
-        return tokens + max(0, self._action_tokens - ACTION_TOKENS)
+        return tokens + max(0, self.action_tokens - ACTION_TOKENS)
 
     def reply(self, messages: Sequence[Message], max_tokens: int, stop: Stop | None = None) -> Reply:
         """One reply of the chat, to sound in parts that it takes."""
@@ -160,7 +160,7 @@ class Adapted(AudioLlmPolicy, ABC):
             AdaptationError: when a step comes instead. A well-formed call of a tool never is one, whatever its
                 arguments say.
         """
-        output = read_reply(exchange.ask(request, self._action_tokens, is_decided), tools, self.dialects)
+        output = read_reply(exchange.ask(request, self.action_tokens, is_decided), tools, self.dialects)
         is_step = self.is_step(output.text) or any(_repeats(output.text, text) for text in private)
         if is_step and not isinstance(grammar.parse(output.text), ToolAction):
             raise AdaptationError(f"{self.name}: a step in the place of the action: {output.text[:80]!r}")

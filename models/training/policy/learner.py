@@ -25,7 +25,7 @@ class Example:
     Attributes:
         row: the row.
         prompt: whatever the learner makes of its turn.
-        cost: about how many tokens it takes, for batches of even length.
+        cost: about how many tokens it takes, its action included, for batches of even length.
     """
 
     row: Row
