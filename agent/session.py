@@ -25,7 +25,7 @@ class OwnerMode(StrEnum):
     ENROLLED = "enrolled"
     """The wearer whose profile was given; without a profile, nobody."""
     INITIATOR = "initiator"
-    """Whoever speaks first and near; fixed from then on."""
+    """Whoever speaks first and near; fixed from then on. See :class:`Claim` for who speaks first and perhaps near."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,22 @@ class OwnerReference:
         return Situation.ENROLLED if self.origin == ENROLMENT else Situation.INITIATOR
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Somebody who spoke before any owner was known, and may well be the wearer: not surely near, and not far.
+
+    Whoever speaks next and near is most often the same person, who then becomes the owner. A voice that is surely
+    another does not take the session in the same breath: it owns it when it speaks near by in a later turn again.
+
+    Attributes:
+        reference: what the voice sounds like.
+        refused_turn: the turn in which this voice, though near, was refused because of an earlier claim; or empty.
+    """
+
+    reference: OwnerReference
+    refused_turn: str = ""
+
+
 CONTEXT_SEGMENTS = 4
 """How many earlier segments a policy sees."""
 
@@ -61,11 +77,13 @@ class SessionState:
 
     Attributes:
         owner: the owner's reference, or None. Set once; never learned from later turns.
+        claim: who may be the owner, while there is none.
         context: the last segments, oldest first.
         repair: the open repair.
     """
 
     owner: OwnerReference | None = None
+    claim: Claim | None = None
     context: tuple[HeardSegment, ...] = ()
     repair: RepairState = field(default_factory=RepairState)
 
@@ -109,14 +127,14 @@ def judge_speaker(
             note = embedding.note or "no embedding"
         elif mode is OwnerMode.ENROLLED:
             note = "nobody is enrolled"
-        elif distance is not DistanceVerdict.NEAR:
-            note = f"no owner yet, and this speaker is {distance}"
         else:
             reference = OwnerReference(embedding.vector, test_s, model, turn_id)
+            note, state = _begin(state, reference, distance, thresholds)
+        if state.owner is not None:
             evidence = SpeakerEvidence(
                 SpeakerVerdict.OWNER, 1.0, owner_at, other_below, span, "first near speaker: owns this session"
             )
-            return evidence, replace(state, owner=reference)
+            return evidence, state
         return SpeakerEvidence(SpeakerVerdict.UNSURE, None, owner_at, other_below, span, note), state
     thresholds = in_situation(thresholds, state.owner.situation)
     if embedding.vector is None:
@@ -126,3 +144,25 @@ def judge_speaker(
     score = float(np.dot(state.owner.vector, embedding.vector))
     verdict, owner_at, other_below = thresholds.verdict(score, state.owner.speech_s, test_s)
     return SpeakerEvidence(verdict, score, owner_at, other_below, span, embedding.note), state
+
+
+def _begin(
+    state: SessionState, reference: OwnerReference, distance: DistanceVerdict, thresholds: SpeakerThresholds
+) -> tuple[str, SessionState]:
+    """Who owns a session that nobody owns yet, now that a voice was heard: why it is not this one, and the state."""
+    claim = state.claim
+    another = False
+    if claim is not None:
+        score = float(np.dot(claim.reference.vector, reference.vector))
+        verdict, _, _ = thresholds.verdict(score, claim.reference.speech_s, reference.speech_s)
+        another = verdict is SpeakerVerdict.OTHER
+    if distance is DistanceVerdict.NEAR:
+        if claim is not None and claim.refused_turn == reference.origin:
+            return "somebody else spoke first, perhaps near: no owner yet", state
+        if another:
+            refused = Claim(reference, reference.origin)
+            return "somebody else spoke first, perhaps near: no owner yet", replace(state, claim=refused)
+        return "", replace(state, owner=reference, claim=None)
+    if distance is DistanceVerdict.UNSURE and (claim is None or another):
+        state = replace(state, claim=Claim(reference))
+    return f"no owner yet, and this speaker is {distance}", state

@@ -471,7 +471,8 @@ class TurnWork:
         if span is None or span.samples < self.ears.speaker.min_samples:
             return evidence, after
         proximity = self._near(audio, tracks, span)
-        state = after
+        # What the segment itself claims says nothing about who spoke the command in it.
+        against = after if after.owner is not None else before
         if before.owner is None and after.owner is not None:
             # The segment that made its speaker the owner also holds a command. If someone else spoke the command, and
             # the change of voice went unseen, the reference would hold both voices: compare with what came before it.
@@ -480,17 +481,19 @@ class TurnWork:
             if lead.samples < REFERENCE_BEFORE_COMMAND_SAMPLES or embedding.vector is None:
                 # The command itself makes its speaker the owner, if it was near.
                 return replace(evidence, proximity=proximity), after
-            state = replace(
+            against = replace(
                 after,
                 owner=OwnerReference(embedding.vector, lead.duration_s, self.ears.speaker.model, audio.turn_id),
             )
         speaker, with_owner = judge_speaker(
-            state, self.owner_mode, self.speaker_thresholds, self._embed(audio, tracks, span), span,
+            against, self.owner_mode, self.speaker_thresholds, self._embed(audio, tracks, span), span,
             proximity.verdict, self.ears.speaker.model, audio.turn_id,
         )  # fmt: skip
         if before.owner is None and speaker.verdict is SpeakerVerdict.OWNER:
             # Where the segment as a whole was not surely near, the command may be, and then begins the session.
-            state = with_owner if after.owner is None else after
+            state = after if after.owner is not None else with_owner
+        else:
+            state = against if after.owner is not None else after
         return replace(evidence, speaker=speaker, proximity=proximity), state
 
     def _overlap(

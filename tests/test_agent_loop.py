@@ -91,6 +91,14 @@ async def test_a_far_first_speaker_never_becomes_the_owner():
     assert outcome.actions == ["tool", "mute"]
 
 
+async def test_a_bystanders_near_command_does_not_run_because_the_wearer_was_first_heard_at_an_unsure_distance():
+    wearer = Voice(CHAT.hz, CHAT.text, speaker=0, near=0.5)
+    outcome = await run(wearer, BYSTANDER, ears=FakeEars([wearer, *VOICES[1:]]))
+    assert (outcome.actions[-1], outcome.reasons[-1]) == ("mute", "no_owner")
+    outcome = await run(wearer, COMMAND, BYSTANDER, ears=FakeEars([wearer, *VOICES[1:]]))
+    assert outcome.actions[-2:] == ["tool", "mute"]
+
+
 async def test_a_wordless_sound_close_by_never_becomes_the_owner():
     cough = Voice(1400, "", speaker=1)
     outcome = await run(cough, COMMAND, BYSTANDER, ears=FakeEars([cough, *VOICES]))

@@ -115,9 +115,11 @@ def test_nothing_to_average_is_refused():
 SPAN = Span(0, 48_000)
 
 
-def judge(state: SessionState, vector: np.ndarray | None, distance: DistanceVerdict, mode: OwnerMode):
+def judge(
+    state: SessionState, vector: np.ndarray | None, distance: DistanceVerdict, mode: OwnerMode, turn: str = "t0001"
+):
     embedding = Embedding(vector, SPAN, "" if vector is not None else "too short")
-    return judge_speaker(state, mode, FixedSpeakerThresholds(), embedding, SPAN, distance, MODEL, "t0001")
+    return judge_speaker(state, mode, FixedSpeakerThresholds(), embedding, SPAN, distance, MODEL, turn)
 
 
 def test_the_first_near_speaker_becomes_the_owner_and_stays_it():
@@ -134,6 +136,34 @@ def test_whoever_is_not_near_owns_nothing(distance: DistanceVerdict):
     evidence, state = judge(SessionState(), unit(1, 0), distance, OwnerMode.INITIATOR)
     assert evidence.verdict is SpeakerVerdict.UNSURE
     assert state.owner is None
+
+
+NEAR, UNSURE, FAR = DistanceVerdict.NEAR, DistanceVerdict.UNSURE, DistanceVerdict.FAR
+WEARER, BYSTANDER = unit(1, 0), unit(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("heard", "owner"),
+    [
+        ([("1", WEARER, UNSURE), ("2", BYSTANDER, NEAR)], None),
+        ([("1", WEARER, UNSURE), ("2", BYSTANDER, NEAR), ("2", BYSTANDER, NEAR)], None),
+        ([("1", WEARER, UNSURE), ("1", BYSTANDER, NEAR)], None),
+        ([("1", WEARER, UNSURE), ("2", BYSTANDER, NEAR), ("3", WEARER, UNSURE), ("4", BYSTANDER, NEAR)], None),
+        ([("1", WEARER, UNSURE), ("2", WEARER, NEAR)], WEARER),
+        ([("1", WEARER, UNSURE), ("1", WEARER, NEAR)], WEARER),
+        ([("1", WEARER, FAR), ("2", BYSTANDER, NEAR)], BYSTANDER),
+        ([("1", BYSTANDER, UNSURE), ("2", WEARER, NEAR), ("3", WEARER, NEAR)], WEARER),
+        ([("1", BYSTANDER, UNSURE), ("2", WEARER, NEAR), ("3", WEARER, UNSURE), ("4", WEARER, NEAR)], WEARER),
+    ],
+)
+def test_a_wearer_first_heard_at_an_unsure_distance_does_not_lose_the_session_to_the_next_voice_nearby(
+    heard: list[tuple[str, np.ndarray, DistanceVerdict]], owner: np.ndarray | None
+):
+    state = SessionState()
+    for turn, vector, distance in heard:
+        evidence, state = judge(state, vector, distance, OwnerMode.INITIATOR, turn)
+        assert (evidence.verdict is SpeakerVerdict.OWNER) == (state.owner is not None)
+    assert (None if state.owner is None else state.owner.vector) is owner
 
 
 def test_with_enrolment_demanded_and_nobody_enrolled_nobody_becomes_owner():
