@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from agent import events
 from agent.clock import Pace, WallClock, unix_time_s
 from agent.eventlog import EventLog, Sink
@@ -138,21 +140,36 @@ def open_journal(path: Path) -> Journal:
     return Journal(path, unix_s=unix_time_s)
 
 
-def load_owner(settings: Settings, parts: Parts) -> tuple[OwnerMode, OwnerReference | None]:
+def load_owner(
+    settings: Settings, parts: Parts, passphrase: SecretStr | None = None
+) -> tuple[OwnerMode, OwnerReference | None]:
     """Whose commands count, and the reference of the enrolled wearer.
 
+    Args:
+        settings: name the profile.
+        parts: the speaker model that it must be of.
+        passphrase: opens an encrypted profile.
+
     Raises:
-        ProfileError: when the profile cannot be used with the speaker model.
-        SettingsError: when enrolment is demanded and no profile is named.
+        ProfileError: when the profile cannot be opened, or not be used with the speaker model. It never makes way for
+            the initiator: whoever speaks first would then own what the wearer locked.
     """
-    path = settings.session.profile
-    if path is None:
-        default = default_profile()
-        path = default if settings.session.owner != "initiator" and default.exists() else None
+    path = profile_in_use(settings)
     mode = settings.owner_mode(path is not None)
-    if mode is OwnerMode.INITIATOR or path is None:
+    if path is None:
         return mode, None
-    return mode, load_profile(path, parts.ears.speaker.model, parts.ears.speaker.dimension)
+    ear, sealed_only = parts.ears.speaker, settings.session.encrypt_profile
+    return mode, load_profile(path, ear.model, ear.dimension, passphrase, encrypted_only=sealed_only)
+
+
+def profile_in_use(settings: Settings) -> Path | None:
+    """The profile that a session reads, which need not be there if it was named; None where it reads none."""
+    if settings.session.owner == "initiator":
+        return None
+    if settings.session.profile is not None:
+        return settings.session.profile
+    default = default_profile()
+    return default if default.exists() else None
 
 
 def default_profile() -> Path:

@@ -68,12 +68,23 @@ def build_parser(more: Sequence[AddCommand] = ()) -> argparse.ArgumentParser:
     replay.add_argument("--question", metavar="TEXT", help="a question about the recording, answered at its end")
     _session_flags(replay)
 
-    enroll = commands.add_parser("enroll", help="enrol the wearer from clips or the microphone", epilog=_EPILOG)
+    enroll = commands.add_parser(
+        "enroll",
+        help="enrol the wearer from clips or the microphone",
+        description="Enrols the wearer from clips or the microphone. Her profile can be encrypted, with a passphrase "
+        "from the environment variable VOICEGATE_PROFILE_PASSPHRASE or typed in a terminal; what is encrypted stays so "
+        "when it is replaced, and whoever forgets the passphrase enrols again.",
+        epilog=_EPILOG,
+    )
     enroll.add_argument("files", nargs="*", type=Path, metavar="FILE", help="clips of the wearer; none: the microphone")
     enroll.add_argument("--name", default="wearer", help="whose profile it is")
     enroll.add_argument("--out", type=Path, metavar="FILE", help="where to write it (default: the user's data folder)")
     enroll.add_argument("--seconds", type=float, default=10.0, help="how long to record (default 10)")
     enroll.add_argument("--device", help="microphone: index, or a part of its name")
+    enroll.add_argument(
+        "--encrypt", action="store_true",
+        help="encrypt the profile, as [session] encrypt_profile = true in the settings does each time",
+    )  # fmt: skip
 
     commands.add_parser("devices", help="list microphones")
     add_models_parser(commands)
@@ -106,7 +117,11 @@ def _registered() -> list[AddCommand]:
 def _session_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", help="who proposes actions (see `voicegate policies`)")
     parser.add_argument("--owner", choices=["auto", "enrolled", "initiator"], help="whose commands count")
-    parser.add_argument("--profile", help="profile of the enrolled wearer")
+    parser.add_argument(
+        "--profile",
+        help="profile of the enrolled wearer; an encrypted one is opened with the passphrase in "
+        "VOICEGATE_PROFILE_PASSPHRASE, or with one that is asked for in a terminal",
+    )
     parser.add_argument(
         "--enrolment", type=Path, action="append", default=[], metavar="FILE",
         help="enrol from this clip for this run only; may be repeated",
@@ -193,16 +208,19 @@ def _dispatch(args: argparse.Namespace) -> int:
             return run_forget(args, _settings(args))
         case "enroll":
             from agent.enrol import run as run_enrol
+            from agent.enrol import sealer_for
 
-            return _run_async(run_enrol(args, _settings(args), _store()))
-        case "listen":
-            from agent.run_sessions import listen
-
-            return _run_async(listen(args, _settings(args), _store()))
+            settings = _settings(args)
+            # A passphrase is asked for before the event loop runs: inside of it, Ctrl-C would not end the question.
+            sealer = sealer_for(args, settings)
+            return _run_async(run_enrol(args, settings, _store(), sealer))
         case _:
-            from agent.run_sessions import replay
+            from agent.run_sessions import listen, passphrase_for, replay
 
-            return _run_async(replay(args, _settings(args), _store()))
+            settings = _settings(args)
+            passphrase = passphrase_for(args, settings)
+            run_session = listen if args.command == "listen" else replay
+            return _run_async(run_session(args, settings, _store(), passphrase))
 
 
 def _settings(args: argparse.Namespace) -> Any:
@@ -219,6 +237,7 @@ def _settings(args: argparse.Namespace) -> Any:
             "models.threads": getattr(args, "threads", None),
             "session.owner": getattr(args, "owner", None),
             "session.profile": getattr(args, "profile", None),
+            "session.encrypt_profile": True if getattr(args, "encrypt", False) else None,
             "output.events": getattr(args, "events", None),
             "tools.journal": getattr(args, "journal", None),
             "voice.enabled": True if getattr(args, "voice", False) else None,
@@ -285,6 +304,7 @@ def _tools(args: argparse.Namespace) -> ExitCode:
 def _code_of(error: Exception) -> ExitCode | None:
     """The exit code of an error that a person can act on; None for a bug, which keeps its traceback."""
     from agent.enrol import ClipRefusedError
+    from agent.passphrase import PassphraseError
     from agent.settings import SettingsError
     from agent.sources import SourceError
     from agent.vad import VadUnavailableError
@@ -299,6 +319,7 @@ def _code_of(error: Exception) -> ExitCode | None:
         SourceError: ExitCode.SOURCE,
         VadUnavailableError: ExitCode.MODELS,
         ProfileError: ExitCode.PROFILE,
+        PassphraseError: ExitCode.PROFILE,
         ClipRefusedError: ExitCode.PROFILE,
         ToolLoadError: ExitCode.TOOLS,
         JournalError: ExitCode.TOOLS,

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from agent.assemble import default_profile, journal_path, load_catalogue
 from agent.exit_codes import ExitCode
+from agent.passphrase import PASSPHRASE_VARIABLE, passphrase_from_environment
 from agent.settings import Settings
 from agent.sources import SourceError
-from agent.wearer_profile import ProfileError, load_profile
+from agent.wearer_profile import ProfileError, ProfileLockedError, is_encrypted, load_profile
 from models.components import UnknownComponentError, load_speaker
 from models.store import State, Store
 from models.store_errors import ModelError
@@ -148,16 +149,24 @@ def _enrolment(settings: Settings, store: Store) -> Finding:
             text = 'nobody, and [session] owner is "enrolled": no tool runs until `voicegate enroll`'
             return Finding("enrolment", False, text, ExitCode.PROFILE)
         return Finding("enrolment", None, f"nobody: {anybody}; see `voicegate enroll`")
+    protection = "encrypted" if is_encrypted(path) else "not encrypted"
+    passphrase = passphrase_from_environment()
     try:
         speaker = load_speaker(settings.models.speaker, store, settings.models.threads)
-        reference = load_profile(path, speaker.model, speaker.dimension)
+        reference = load_profile(
+            path, speaker.model, speaker.dimension, passphrase, encrypted_only=section.encrypt_profile
+        )
+    except ProfileLockedError:
+        text = f"{path}: {protection}; whether it opens shows when {PASSPHRASE_VARIABLE} is set"
+        return Finding("enrolment", None, text)
     except ProfileError as error:
         return Finding("enrolment", False, str(error), ExitCode.PROFILE)
     except UnknownComponentError as error:
         return Finding("enrolment", False, f"[models] speaker: {error}", ExitCode.USAGE)
     except ModelError:
-        return Finding("enrolment", None, f"{path}; whether it can be used shows when the models are there")
-    return Finding("enrolment", True, f"{path}: {reference.speech_s:.0f} s of speech")
+        text = f"{path}: {protection}; whether it can be used shows when the models are there"
+        return Finding("enrolment", None, text)
+    return Finding("enrolment", True, f"{path}: {reference.speech_s:.0f} s of speech, {protection}")
 
 
 def _broker(settings: Settings) -> Finding:

@@ -16,6 +16,8 @@ from agent.clock import WallClock
 from agent.exit_codes import ExitCode
 from agent.frames import FRAME_SAMPLES, Frame
 from agent.hearing import Ears
+from agent.passphrase import passphrase_to_seal
+from agent.sealing import Sealer
 from agent.session import OwnerReference
 from agent.settings import Settings
 from agent.source_file import FileSource
@@ -23,7 +25,7 @@ from agent.sources import Source, SourceGap
 from agent.turn_work import DistanceThresholds
 from agent.vad import Vad, make_vad
 from agent.voices import VoiceError, is_own_voice, load_kokoro, own_voice_reference
-from agent.wearer_profile import average, save_profile
+from agent.wearer_profile import average, is_encrypted, save_profile
 from gate.evidence import SpeakerVerdict
 from gate.span import SAMPLE_RATE_HZ, Span
 from models.protocols import Audio, Embedding, SpeakerThresholds, SpeakerTrack
@@ -213,19 +215,43 @@ def _own_voice(parts: Parts, settings: Settings, store: Store) -> tuple[Embeddin
         return ()
 
 
-async def run(args: argparse.Namespace, settings: Settings, store: Store) -> ExitCode:
-    """``voicegate enroll``: from files, or from the microphone."""
+def sealer_for(args: argparse.Namespace, settings: Settings) -> Sealer | None:
+    """How the new profile is encrypted, asking for a passphrase if need be; None where it is to be plain.
+
+    What is encrypted stays so: enrolling again, which is also the cure for a damaged profile, bares nobody.
+
+    Raises:
+        PassphraseError: when it is to be encrypted and there is no passphrase that can be used.
+    """
+    wanted = settings.session.encrypt_profile or is_encrypted(_out(args))
+    return Sealer(passphrase_to_seal()) if wanted else None
+
+
+def _out(args: argparse.Namespace) -> Path:
+    out: Path | None = args.out
+    return out or default_profile()
+
+
+async def run(args: argparse.Namespace, settings: Settings, store: Store, sealer: Sealer | None = None) -> ExitCode:
+    """``voicegate enroll``: from files, or from the microphone.
+
+    Args:
+        args: from the command line.
+        settings: all settings.
+        store: where the models are.
+        sealer: from ``sealer_for``.
+    """
     parts = await asyncio.to_thread(load_parts, settings, store, load_catalogue(settings))
     own = await asyncio.to_thread(_own_voice, parts, settings, store)
-    out = args.out or default_profile()
+    out = _out(args)
     if args.files:
         reference, clips = await reference_from_files(args.files, parts, settings, own), len(args.files)
     else:
         audio = await _record(args.seconds, settings)
         report = _check(audio, parts, settings, own)
         reference, clips = make_reference([report], parts.ears, parts.speaker_thresholds), 1
-    save_profile(out, args.name, reference, clips)
-    print(f"{args.name} is enrolled from {reference.speech_s:.1f} s of speech: {out}")
+    save_profile(out, args.name, reference, clips, sealer)
+    print(f"{args.name} is enrolled from {reference.speech_s:.1f} s of speech: {out}{' (encrypted)' if sealer else ''}")
     return ExitCode.OK
 
 

@@ -30,7 +30,9 @@ from agent.exit_codes import ExitCode
 from agent.settings import Settings, data_folder
 from tools.journal import Journal, JournalBusyError, JournalError, read_journal
 
-_PROFILE_KEYS = {"version", "name", "model", "sha256", "vector"}
+_PROFILE_KEYS = {"version", "name", "model", "sha256"}
+_VOICE_KEYS = {"vector", "sealed"}
+"""Of a plain and of an encrypted profile, which is told by its name and deleted without its passphrase."""
 _SCRATCH_PREFIX = "voicegate-"
 _SCRATCH_JOURNAL = "journal.sqlite3"
 _JOURNAL_SUFFIXES = ("", "-wal", "-shm", ".lock")
@@ -45,15 +47,18 @@ def add_forget_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "forget",
         help="delete profiles, the journal's rows and event files of a person",
-        description="Deletes a person's profile, all rows of the journal, and the event files that the settings or "
-        "--events name. Journal and event files do not say who spoke, so they are deleted whole.",
+        description="Deletes a person's profile, also an encrypted one without its passphrase, all rows of the journal "
+        "and the event files that the settings or --events name. Journal and event files do not say who spoke, so they "
+        "are deleted whole.",
     )
     whose = parser.add_mutually_exclusive_group(required=True)
     whose.add_argument("name", nargs="?", metavar="NAME", help="whose profile (`voicegate enroll --name`)")
     whose.add_argument("--all", action="store_true", help="every profile")
+    # Not named like the flag of sessions, which overrides the setting of one file.
     parser.add_argument(
-        "--events", type=Path, action="append", default=[], metavar="FILE", help="an event file; may be repeated"
-    )
+        "--events", dest="event_files", type=Path, action="append", default=[], metavar="FILE",
+        help="an event file; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -150,7 +155,7 @@ def _profile_name(path: Path) -> str | None:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if not isinstance(content, dict) or not content.keys() >= _PROFILE_KEYS:
+    if not isinstance(content, dict) or not (content.keys() >= _PROFILE_KEYS and content.keys() & _VOICE_KEYS):
         return None
     return str(content["name"])
 
@@ -276,7 +281,7 @@ def run(args: argparse.Namespace, settings: Settings, *, ask: Callable[[str], st
     Raises:
         JournalError: when the journal is in use or cannot be read; nothing has been deleted then.
     """
-    found = find(settings, args.name, args.events, data=data_folder(), scratch=Path(tempfile.gettempdir()))
+    found = find(settings, args.name, args.event_files, data=data_folder(), scratch=Path(tempfile.gettempdir()))
     for line in found.kept:
         print(f"left alone: {line}")
     for line in found.missing:

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TextIO
 
+from pydantic import SecretStr
 from rich.console import Console
 
 from agent import events
@@ -21,6 +22,7 @@ from agent.assemble import (
     load_parts,
     make_session,
     open_journal,
+    profile_in_use,
 )
 from agent.clock import Pace, WallClock
 from agent.console import LiveConsole, PlainConsole
@@ -31,12 +33,14 @@ from agent.exit_codes import ExitCode
 from agent.journal_lines import journal_lines
 from agent.jsonl import JsonLinesSink
 from agent.output_mqtt import MqttSink
+from agent.passphrase import passphrase_to_open
 from agent.session import OwnerMode, OwnerReference
 from agent.settings import Settings
 from agent.source_file import FileSource
 from agent.sources import Source, SourceError
 from agent.spoken_output import SpokenOutput
 from agent.voices import Synthesiser, VoiceError, load_kokoro
+from agent.wearer_profile import is_encrypted
 from models.store import Store
 from tools.journal import Journal
 
@@ -118,21 +122,41 @@ def _event_file(settings: Settings) -> list[Sink]:
     return [JsonLinesSink(settings.output.events)] if settings.output.events else []
 
 
-async def _owner(args: argparse.Namespace, settings: Settings, parts: Parts) -> tuple[OwnerMode, OwnerReference | None]:
+def passphrase_for(args: argparse.Namespace, settings: Settings) -> SecretStr | None:
+    """The passphrase that a session's profile needs, asked for if need be; None where it needs none.
+
+    Raises:
+        PassphraseError: when it needs one and there is none.
+    """
+    path = None if args.enrolment else profile_in_use(settings)
+    return passphrase_to_open(path) if path is not None and is_encrypted(path) else None
+
+
+async def _owner(
+    args: argparse.Namespace, settings: Settings, parts: Parts, passphrase: SecretStr | None
+) -> tuple[OwnerMode, OwnerReference | None]:
     if args.enrolment:
         return OwnerMode.ENROLLED, await reference_from_files(args.enrolment, parts, settings)
-    return load_owner(settings, parts)
+    return load_owner(settings, parts, passphrase)
 
 
-async def replay(args: argparse.Namespace, settings: Settings, store: Store) -> ExitCode:
+async def replay(
+    args: argparse.Namespace, settings: Settings, store: Store, passphrase: SecretStr | None = None
+) -> ExitCode:
     """Replay recordings, each as a session of its own, through the loop that the microphone drives.
+
+    Args:
+        args: from the command line.
+        settings: all settings.
+        store: where the models are.
+        passphrase: from ``passphrase_for``.
 
     Returns:
         ``SOURCE`` when at least one file could not be used; the others are replayed all the same.
     """
     catalogue = load_catalogue(settings)
     parts = await asyncio.to_thread(load_parts, settings, store, catalogue)
-    mode, owner = await _owner(args, settings, parts)
+    mode, owner = await _owner(args, settings, parts, passphrase)
     worst = ExitCode.OK
     with tempfile.TemporaryDirectory(prefix="voicegate-") as scratch:
         # A replay is a rehearsal: its executions go to a journal of its own unless one is named.
@@ -168,12 +192,21 @@ async def replay(args: argparse.Namespace, settings: Settings, store: Store) -> 
     return worst
 
 
-async def listen(args: argparse.Namespace, settings: Settings, store: Store) -> ExitCode:
-    """Listen to the microphone, or to raw samples on standard input, until stopped."""
+async def listen(
+    args: argparse.Namespace, settings: Settings, store: Store, passphrase: SecretStr | None = None
+) -> ExitCode:
+    """Listen to the microphone, or to raw samples on standard input, until stopped.
+
+    Args:
+        args: from the command line.
+        settings: all settings.
+        store: where the models are.
+        passphrase: from ``passphrase_for``.
+    """
     clock = WallClock()
     catalogue = load_catalogue(settings)
     parts = await asyncio.to_thread(load_parts, settings, store, catalogue)
-    mode, owner = await _owner(args, settings, parts)
+    mode, owner = await _owner(args, settings, parts, passphrase)
     journal: Journal = open_journal(journal_path(settings))
     for row in journal.recovered:
         print(f"from the last run: {row.tool} of turn {row.turn_id}: outcome unknown", file=sys.stderr)

@@ -85,6 +85,8 @@ class SessionSection(_Section):
     near. ``auto``: the enrolled wearer where a profile is given, else the initiator."""
     profile: Path | None = None
     """A profile made by ``voicegate enroll``."""
+    encrypt_profile: bool = False
+    """True makes ``voicegate enroll`` encrypt what it writes (see docs/voice.md), and refuses a plain profile."""
 
 
 class RiskSection(_Section):

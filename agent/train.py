@@ -55,6 +55,8 @@ def add_train_parser(subparsers: Any) -> None:
     sft.add_argument("--learning-rate", type=float, help="(mini: 1e-4)")
     sft.add_argument("--batch", type=int, help="rows at once, in each process (mini: 16)")
     sft.add_argument("--effective-batch", type=int, help="rows an update, over all processes (mini: 32)")
+    sft.add_argument("--from", dest="before", type=Path, metavar="DIR", help="adapter to begin with, instead of none")
+    sft.add_argument("--first-token-weight", type=float, help="of the token that decides the kind of action (1)")
     grpo.add_argument("--from", dest="before", type=Path, metavar="DIR", help="adapter to go on from")
     grpo.add_argument("--unpaired", action="store_true", help="the control: each side of a pair is a group of its own")
     grpo.add_argument("--updates", type=int, help="(mini: 150)")
@@ -102,6 +104,9 @@ def _train(args: argparse.Namespace) -> int:
         print(f"{learner.name}: {len(train_rows)} rows to learn from, {len(dev_rows)} to measure on", flush=True)
     checkpoints = Checkpoints(args.out, writes=not processes.rank)
     if args.train_command == "sft":
+        if args.before is not None:
+            learner.restore(_newest(args.before))
+            facts["from"] = str(args.before)
         found = sft.train(learner, train_rows, dev_rows, names, _sft(args, config), checkpoints, facts, processes)
     else:
         found = grpo.train(learner, train_rows, dev_rows, names, _grpo(args, config), checkpoints, facts, processes)
@@ -237,13 +242,16 @@ def _newest(run_or_adapter: Path) -> Path:
 
 
 def _ship(args: argparse.Namespace) -> int:
-    from models.mini_adapter import ADAPTER_FILE, join_adapters, read_adapter, write_adapter
+    from models.mini_adapter import ADAPTER_FILE, SETTINGS_FILE, join_adapters, read_adapter, write_adapter
 
     newest = _newest(args.run)
     adapter = read_adapter(newest)
     if args.before is not None:
         adapter = join_adapters(read_adapter(_newest(args.before)), adapter)
     write_adapter(args.to, adapter)
-    size = (args.to / ADAPTER_FILE).stat().st_size
-    print(f"{newest} is in {args.to} ({size / 1e6:.1f} MB); build it with: voicegate models pull voxgate-mini-onnx")
+    print(f"{newest} is in {args.to}. For models/registry.toml:")
+    for name in (ADAPTER_FILE, SETTINGS_FILE):
+        path = args.to / name
+        print(f'name = "{name}"\nsha256 = "{_hash(path)}"\nsize_bytes = {path.stat().st_size}')
+    print("then build it with: voicegate models pull voxgate-mini-onnx")
     return int(ExitCode.OK)

@@ -15,6 +15,7 @@ from typing import Any, cast
 from models.protocols import Policy, SpeakerEar
 
 POLICIES = {
+    "voxgate-mini": "models.policy_mini:load",
     "smollm2": "models.policy_smollm2:load",
     "smollm2-chat": "models.audio_llm.embedded_chat:load",
     "aura": "models.audio_llm.adaptations.aura:load",

@@ -118,12 +118,13 @@ def _adaptation(what: str, memory_gb: float, *models: str) -> PolicyNeeds:
 
 
 NEEDS: Final[Mapping[str, PolicyNeeds]] = {
+    "voxgate-mini": PolicyNeeds(
+        "SmolLM2-135M-Instruct, trained for this task (docs/training.md)", Runs.CPU, _EMBEDDED, 0.4,
+        models=(MINI_MODEL,),
+    ),
     "smollm2": PolicyNeeds(
         "SmolLM2-135M-Instruct as published, with a classifier over its states", Runs.CPU, _EMBEDDED, 0.4,
         models=(SMOLLM2_MODEL,),
-    ),
-    "voxgate-mini": PolicyNeeds(
-        "SmolLM2-135M-Instruct, trained for this task (docs/training.md)", Runs.CPU, _EMBEDDED, models=(MINI_MODEL,),
     ),
     embedded_chat.NAME: PolicyNeeds(
         "SmolLM2-135M-Instruct as a chat, told the action contract", Runs.CPU, _EMBEDDED, 0.4, options=_CHAT_OPTIONS,

@@ -297,7 +297,7 @@ def enrol(path: Path, model: ModelId = MODEL) -> Path:
 def test_an_enrolled_wearer_is_shown_with_how_much_speech_there_is(ask):
     path = enrol(data_folder() / "wearer.json")
     report = ask()
-    assert (report.marks["enrolment"], report.texts["enrolment"]) == ("ok", f"{path}: 12 s of speech")
+    assert (report.marks["enrolment"], report.texts["enrolment"]) == ("ok", f"{path}: 12 s of speech, not encrypted")
 
 
 def test_a_profile_that_listen_would_refuse_is_refused_here(ask, tmp_path: Path):

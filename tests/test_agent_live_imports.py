@@ -40,7 +40,7 @@ def loaded(program: str, *arguments: str, home: Path) -> tuple[set[str], list[st
 def test_the_modules_behind_listen_replay_and_enroll_load_no_training_library(tmp_path: Path) -> None:
     packages, _ = loaded(
         "from agent import cli, enrol, run_sessions, source_microphone, source_stdin\n"
-        "from models import damage_cnn, policy_smollm2, proximity_cnn, speaker_campplus, speech_whisper\n"
+        "from models import damage_cnn, policy_mini, policy_smollm2, proximity_cnn, speaker_campplus, speech_whisper\n"
         "cli.build_parser()",
         home=tmp_path,
     )

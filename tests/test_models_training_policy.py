@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from models.mini_adapter import STATE_WIDTH, join_adapters, read_adapter, write_
 from models.mini_prompt import Reading, system_prompt, turn_prompt
 from models.policy_mini import MiniPolicy, word_states
 from models.protocols import MASK_MARK, ModelId
-from models.training.policy.batches import batches
+from models.training.policy.batches import updates
 from models.training.policy.checkpoints import Checkpoints, OtherRunError
 from models.training.policy.evaluate import outcomes, summary
 from models.training.policy.grpo import GrpoSettings, advantages, pairs_of, reward, rollouts
@@ -135,10 +136,62 @@ def test_greedy_completions_are_the_likeliest_tokens_and_draws_repeat_with_their
 def test_an_epoch_shows_each_row_once_and_the_same_epoch_again_in_the_same_order() -> None:
     learner = tiny_learner()
     examples = [learner.example(row) for row in ROWS] * 9
-    first = batches(examples, 4, seed=1, epoch=0)
-    assert sorted(index for batch in first for index in batch) == list(range(len(examples)))
-    assert first == batches(examples, 4, seed=1, epoch=0)
-    assert first != batches(examples, 4, seed=1, epoch=1)
+    first = updates(examples, 8, 4, seed=1, epoch=0)
+    assert sorted(index for update in first for batch in update for index in batch) == list(range(len(examples)))
+    assert first == updates(examples, 8, 4, seed=1, epoch=0)
+    assert first != updates(examples, 8, 4, seed=1, epoch=1)
+
+
+def test_no_update_is_of_one_length_alone_or_it_would_be_of_one_action_alone() -> None:
+    learner = tiny_learner()
+    short, long = (replace(learner.example(ROWS[0]), cost=cost) for cost in (10, 90))
+    drawn = updates([short] * 200 + [long] * 200, 16, 8, seed=1, epoch=0)
+    shares = [sum(index < 200 for batch in update for index in batch) / 16 for update in drawn]
+    assert all(0.1 < share < 0.9 for share in shares)
+    mixed = sum(len({index < 200 for index in batch}) > 1 for update in drawn for batch in update)
+    assert mixed <= len(drawn), "within an update, like lengths share a batch"
+
+
+def test_an_updates_batches_teach_what_they_teach_alone() -> None:
+    learner = tiny_learner(LEARNING)
+    examples = [learner.example(row) for row in ROWS]
+    targets = [learner.target(row.target) for row in ROWS]
+
+    def gradients() -> list[torch.Tensor]:
+        found = [p.grad.clone() for p in learner.trainable() if p.grad is not None]
+        for parameter in learner.trainable():
+            parameter.grad = None
+        return found
+
+    for parameter in learner.trainable():
+        torch.nn.init.normal_(parameter, std=0.05)
+    for example, target in zip(examples, targets, strict=True):
+        learner.logprobs([example], [target])[0].sum().backward()
+    alone = gradients()
+    with learner.update():
+        for first in range(0, len(examples), 2):
+            learner.logprobs(examples[first : first + 2], targets[first : first + 2])[0].sum().backward()
+    together = gradients()
+    assert len(alone) == len(together) == len(learner.trainable())
+    for one, other in zip(alone, together, strict=True):
+        assert torch.allclose(one, other, rtol=1e-3, atol=1e-4 * float(one.abs().max()) + 1e-8)
+
+
+def test_the_token_that_decides_can_count_more(tmp_path: Path) -> None:
+    learner = tiny_learner(LEARNING)
+    examples = [learner.example(row) for row in ROWS]
+    logs = []
+    for weight in (1.0, 50.0):
+        learner = tiny_learner(LEARNING)
+        settings = SftSettings(
+            epochs=1, batch=4, effective_batch=len(ROWS), learning_rate=0.0, first_token_weight=weight
+        )  # fmt: skip
+        folder = tmp_path / str(weight)
+        train_sft(learner, examples, examples[:1], [tool.name for tool in TOOLS], settings, Checkpoints(folder), {})
+        logs.append(json.loads((folder / "log.jsonl").read_text().splitlines()[0]))
+    assert logs[0]["first_token_loss"] == pytest.approx(logs[1]["first_token_loss"])
+    apart = [abs(log["train_loss"] - log["first_token_loss"]) for log in logs]
+    assert apart[1] < apart[0] / 3
 
 
 def test_the_learning_rate_rises_then_falls_to_a_tenth() -> None:
@@ -399,3 +452,17 @@ def test_two_stages_shipped_as_one_adapter_change_the_weights_as_both_did(tmp_pa
         assert parts[0] is not None
         assert parts[1] is not None
         assert np.allclose(both.change(name), parts[0] + parts[1], atol=2e-3)
+
+
+def test_training_goes_on_from_an_adapter_as_it_was_shipped(tmp_path: Path) -> None:
+    trained = adapted(tmp_path / "run", fusion=False)
+    write_adapter(tmp_path / "shipped", read_adapter(tmp_path / "run"))
+    again = tiny_learner()
+    again.restore(tmp_path / "shipped")
+    with torch.no_grad():
+        scores = [
+            learner.logprobs([learner.example(ROWS[0])], [learner.target(ROWS[0].target)])[0]
+            for learner in (trained, again, tiny_learner())
+        ]
+    assert torch.allclose(scores[0], scores[1], atol=0.02), "half precision is all that is lost"
+    assert not torch.allclose(scores[0], scores[2], atol=0.2)

@@ -115,6 +115,10 @@ class AudioLlmLearner:
         chosen = scores.gather(2, batch.wanted[:, :, None])[:, :, 0]
         return chosen.masked_fill(~batch.mask, 0.0), batch.mask
 
+    def update(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing is shared: the sound of each row stands before its words."""
+        return contextlib.nullcontext()
+
     def sample(
         self, examples: Sequence[Example], count: int, *, temperature: float, max_tokens: int, seed: int
     ) -> list[list[Sampled]]:

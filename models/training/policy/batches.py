@@ -1,4 +1,9 @@
-"""Batches of rows of like length, in an order that a seed and an epoch determine, so that a run can be gone on with."""
+"""Which rows an update rests on, in an order that a seed and an epoch determine, so that a run can be gone on with.
+
+The rows of an update are drawn from all; only within it are rows of like length put together. Batches of like length
+over a whole epoch would save more padding, and spoil what is learnt: length goes with the kind of action, so an update
+would see little but mutes and the next little but calls.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +13,23 @@ import numpy as np
 
 from models.training.policy.learner import Example
 
-_POOL_BATCHES = 50
-"""Rows are sorted by length within pools of so many batches: even batches, and still another order each epoch."""
 
-
-def batches(examples: Sequence[Example], size: int, seed: int, epoch: int) -> list[list[int]]:
-    """Indices of the rows of each batch of one epoch.
+def updates(examples: Sequence[Example], rows: int, size: int, seed: int, epoch: int) -> list[list[list[int]]]:
+    """Indices of the rows of each batch of each update of one epoch.
 
     Args:
         examples: the rows.
-        size: rows a batch; the last of a pool may be smaller.
+        rows: rows an update; the last may have fewer.
+        size: rows a batch.
         seed: of the run.
         epoch: which one, from 0.
 
     Returns:
-        Batches in a drawn order; each row once.
+        Updates in a drawn order, each as batches; each row once.
     """
-    random = np.random.default_rng([seed, epoch])
-    order = random.permutation(len(examples))
-    out: list[list[int]] = []
-    for first in range(0, len(order), size * _POOL_BATCHES):
-        pool = sorted(order[first : first + size * _POOL_BATCHES].tolist(), key=lambda index: examples[index].cost)
-        out += [pool[start : start + size] for start in range(0, len(pool), size)]
-    return [out[index] for index in random.permutation(len(out))]
+    order = np.random.default_rng([seed, epoch]).permutation(len(examples))
+    out: list[list[list[int]]] = []
+    for first in range(0, len(order), rows):
+        drawn = sorted(order[first : first + rows].tolist(), key=lambda index: examples[index].cost)
+        out.append([drawn[start : start + size] for start in range(0, len(drawn), size)])
+    return out

@@ -75,6 +75,10 @@ class Learner(Protocol):
         """
         ...
 
+    def update(self) -> AbstractContextManager[None]:
+        """All batches of one update go within it: what they share is read once, and learns when it ends."""
+        ...
+
     def sample(
         self, examples: Sequence[Example], count: int, *, temperature: float, max_tokens: int, seed: int
     ) -> list[list[Sampled]]:

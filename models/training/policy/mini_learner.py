@@ -1,6 +1,6 @@
 """voxgate-mini in training: SmolLM2-135M-Instruct with LoRA, and what was heard of each word added to its embedding.
 
-The system prompt is the same for every row, so it goes through the network once a batch; every row goes on from its
+The system prompt is the same for every row, so it goes through the network once an update; every row goes on from its
 keys and values, and gradients flow back through them. Word-synchronous fusion: the mean of Whisper's encoder states
 over a word's time, through a projection that starts at zero, is added to the word's token embeddings; so the model
 starts as the text model that it was and learns to hear where that helps.
@@ -96,6 +96,7 @@ class MiniLearner:
         self._states = states
         self._name = name
         self._prefix = self._encode(system_prompt(tools))
+        self._shared: list[tuple[torch.Tensor, torch.Tensor]] | None = None
         [self._end] = self._encode(END)
 
     @property
@@ -136,6 +137,21 @@ class MiniLearner:
         logits = self._head(hidden[:, -longest:][mask])
         found = torch.log_softmax(logits.float(), dim=-1).gather(1, wanted[mask][:, None])[:, 0]
         return torch.zeros(mask.shape).masked_scatter(mask, found), mask
+
+    @contextlib.contextmanager
+    def update(self) -> Iterator[None]:
+        """See :meth:`Learner.update`. Every row's gradient reaches the system prompt's keys and values; they go through
+        the network's prompt pass together, at the end."""
+        read = [tensor for pair in self._read_prefix() for tensor in pair]
+        leaves = [tensor.detach().requires_grad_() for tensor in read]
+        self._shared = list(zip(leaves[::2], leaves[1::2], strict=True))
+        try:
+            yield
+        finally:
+            self._shared = None
+        reached = [(tensor, leaf.grad) for tensor, leaf in zip(read, leaves, strict=True) if leaf.grad is not None]
+        if reached:
+            torch.autograd.backward([tensor for tensor, _ in reached], [grad for _, grad in reached])
 
     def sample(
         self, examples: Sequence[Example], count: int, *, temperature: float, max_tokens: int, seed: int
@@ -248,16 +264,22 @@ class MiniLearner:
         return logits
 
     def _prefix_cache(self, rows: int) -> Any:
-        """Keys and values of the system prompt, read once and shared by all rows of the batch."""
+        """The system prompt's keys and values, shared by all rows of the batch."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache()
+        for index, (keys, values) in enumerate(self._shared or self._read_prefix()):
+            cache.update(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1), index)
+        return cache
+
+    def _read_prefix(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Keys and values of the system prompt, by layer."""
         from transformers import DynamicCache
 
         out = self._network.base_model.model.model(
             input_ids=torch.tensor([self._prefix]), use_cache=True, past_key_values=DynamicCache()
         )
-        cache = DynamicCache()
-        for index, layer in enumerate(out.past_key_values.layers):
-            cache.update(layer.keys.expand(rows, -1, -1, -1), layer.values.expand(rows, -1, -1, -1), index)
-        return cache
+        return [(layer.keys, layer.values) for layer in out.past_key_values.layers]
 
     def _mask(self, lengths: torch.Tensor, longest: int) -> torch.Tensor:
         """1 where a row reads something: the prefix, and its own tokens, which stand at the right."""

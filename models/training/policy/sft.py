@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from models.training.policy.batches import batches
+from models.training.policy.batches import updates as drawn_updates
 from models.training.policy.checkpoints import Checkpoints
 from models.training.policy.evaluate import outcomes, summary
 from models.training.policy.learner import Example, Learner
@@ -25,6 +25,8 @@ class SftSettings:
         learning_rate: the highest; it rises over ``warm_up`` of the updates and falls along a cosine to a tenth.
         batch: rows that go through the network at once.
         effective_batch: rows that an update rests on.
+        first_token_weight: how much an action's first token counts. It decides between mute, call, answer and repair,
+            and is one of a dozen: with 1, as in the paper, a small model learns the wording long before the decision.
         warm_up: share of the updates.
         weight_decay: AdamW's.
         clip: largest norm of the gradient.
@@ -37,6 +39,7 @@ class SftSettings:
     learning_rate: float = 1e-4
     batch: int = 16
     effective_batch: int = 32
+    first_token_weight: float = 1.0
     warm_up: float = 0.05
     weight_decay: float = 0.0
     clip: float = 1.0
@@ -79,11 +82,11 @@ def train(
     accumulated = max(1, settings.effective_batch // settings.batch)
     if accumulated < processes.count:
         raise ValueError(f"{accumulated} batches an update for {processes.count} processes: make batches smaller")
-    plan = [
-        [group[first : first + accumulated] for first in range(0, len(group), accumulated)]
-        for group in (batches(train_rows, settings.batch, settings.seed, epoch) for epoch in range(settings.epochs))
+    updates = [
+        (epoch, update)
+        for epoch in range(settings.epochs)
+        for update in drawn_updates(train_rows, accumulated * settings.batch, settings.batch, settings.seed, epoch)
     ]
-    updates = [(epoch, update) for epoch, groups in enumerate(plan) for update in groups]
     parameters = learner.trainable()
     optimiser = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
     processes.align(parameters)
@@ -94,11 +97,12 @@ def train(
         torch.manual_seed(hash((settings.seed, number)) % 2**31 + processes.rank)
         for group in optimiser.param_groups:
             group["lr"] = settings.learning_rate * rate(number, len(updates), settings.warm_up)
-        loss = _update(learner, train_rows, update, optimiser, parameters, settings.clip, processes)
+        loss, first = _update(learner, train_rows, update, optimiser, parameters, settings, processes)
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} at update {number}; lower the learning rate and go on")
         last = number + 1 == len(updates)
-        entry: dict[str, float] = {"update": number + 1, "epoch": epoch + 1, "train_loss": loss}
+        entry: dict[str, float] = {"update": number + 1, "epoch": epoch + 1}
+        entry |= {"train_loss": loss, "first_token_loss": first}
         if last or (number + 1) % settings.evaluate_updates == 0:
             learner.train(False)
             measured = _measure(learner, dev_rows, tools, settings.batch, processes)
@@ -133,22 +137,27 @@ def _update(
     update: Sequence[Sequence[int]],
     optimiser: torch.optim.Optimizer,
     parameters: Sequence[torch.nn.Parameter],
-    clip: float,
+    settings: SftSettings,
     processes: Processes,
-) -> float:
-    """One step of the optimiser. Returns the mean loss a token."""
+) -> tuple[float, float]:
+    """One step of the optimiser. Returns the mean loss, and that of the first tokens."""
     learner.train(True)
     optimiser.zero_grad(set_to_none=True)
     targets = [[learner.target(rows[index].row.target) for index in batch] for batch in update]
-    # Every token of an action counts alike, whichever batch of the update it stands in, and in whichever process.
-    tokens = sum(len(target) for batch in targets for target in batch)
-    total = 0.0
-    for batch, wanted in share(list(zip(update, targets, strict=True)), processes):
-        scores, _ = learner.logprobs([rows[index] for index in batch], wanted)
-        loss = -scores.sum() / tokens
-        loss.backward()  # type: ignore[no-untyped-call]
-        total += float(loss.detach())
+    # A token counts alike whichever batch of the update it stands in, and in whichever process.
+    actions = sum(len(batch) for batch in update)
+    more = settings.first_token_weight - 1.0
+    weight = sum(len(target) for batch in targets for target in batch) + more * actions
+    total = firsts = 0.0
+    with learner.update():
+        for batch, wanted in share(list(zip(update, targets, strict=True)), processes):
+            scores, mask = learner.logprobs([rows[index] for index in batch], wanted)
+            first = scores.gather(1, mask.int().argmax(dim=1, keepdim=True)).sum()
+            loss = -(scores.sum() + more * first) / weight
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+            firsts -= float(first.detach()) / actions
     processes.add_gradients(parameters)
-    torch.nn.utils.clip_grad_norm_(list(parameters), clip)
+    torch.nn.utils.clip_grad_norm_(list(parameters), settings.clip)
     optimiser.step()
-    return sum(processes.gather([total]))
+    return sum(processes.gather([total])), sum(processes.gather([firsts]))
