@@ -42,7 +42,7 @@ def _shape(value: Any) -> Any:
 def play(out: Path) -> dict[str, Any]:
     """Run, judge and score the smoke set as a user does."""
     for arguments in (
-        ("run", SMOKE / "manifest.jsonl", "--out", out, "--workers", "2", "--patience", "5"),
+        ("run", SMOKE / "manifest.jsonl", "--policy", "smollm2", "--out", out, "--workers", "2", "--patience", "5"),
         ("judge", out),
         ("score", out),
     ):
