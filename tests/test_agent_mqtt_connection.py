@@ -28,6 +28,9 @@ from tests.broker import (
     watcher,
 )
 
+# Real brokers, and servers that keep one waiting: a minute in all.
+pytestmark = pytest.mark.slow
+
 PASSWORD = "correct horse battery"
 TOPIC = "voicegate/t/mute/set"
 

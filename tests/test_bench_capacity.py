@@ -21,6 +21,9 @@ from bench.wearers import FRAME_S, TALK, Lateness, PacedTalk, talk_frames
 from models.audio_llm.conversation import AudioPart, TextPart, user
 from models.audio_llm.server_load import chat_from_options
 
+# Sessions run in real time.
+pytestmark = pytest.mark.slow
+
 
 def measured(
     *, loop_lag_s: float = 0.001, frame_lag_s: float = 0.001, turns: int = 5, failed: int = 0, sessions: int = 4

@@ -28,6 +28,9 @@ from gate.span import SAMPLE_RATE_HZ
 from models.protocols import Audio, Heard
 from tests.support_masking import ListTagger, Whistler, times
 
+# Recordings are masked, aligned and heard again.
+pytestmark = pytest.mark.slow
+
 TEXTS = {
     "dinner": ("My favourite food is pasta what do you like I like steak the most of all", "steak"),
     "city": ("I really like the rain in Boston but it is the people that I miss", "Boston"),

@@ -32,6 +32,9 @@ from tests.bench_harness import decision
 from tests.report_harness import write_run
 from tools.catalogue import ToolCatalogue
 
+# Corpora are written and read back for every test.
+pytestmark = pytest.mark.slow
+
 COLUMNS = (
     "path", "set", "speaker", "transcript", "condition", "duration_s", "sample_rate", "source_repo", "license", "note",
 )  # fmt: skip
