@@ -18,7 +18,7 @@ from agent.frames import FRAME_SAMPLES, Frame
 from agent.hearing import Ears
 from agent.passphrase import passphrase_to_seal
 from agent.sealing import Sealer
-from agent.session import OwnerReference
+from agent.session import ENROLMENT, OwnerReference
 from agent.settings import Settings
 from agent.source_file import FileSource
 from agent.sources import Source, SourceGap
@@ -164,7 +164,7 @@ def make_reference(reports: Sequence[ClipReport], ears: Ears, thresholds: Speake
             if verdict is SpeakerVerdict.OTHER:
                 raise ClipRefusedError(f"two clips hold different voices: score {score:.2f}, needs {owner_at:.2f}")
     vector = average([report.embedding for report in reports])
-    return OwnerReference(vector, sum(report.speech_s for report in reports), ears.speaker.model, "enrolment")
+    return OwnerReference(vector, sum(report.speech_s for report in reports), ears.speaker.model, ENROLMENT)
 
 
 def _snr_db(frames: np.ndarray, speech: np.ndarray) -> float:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
 from agent.passphrase import PASSPHRASE_VARIABLE
 from agent.sealing import Sealed, Sealer, SealError, open_sealed
-from agent.session import OwnerReference
+from agent.session import ENROLMENT, OwnerReference
 from models.protocols import Embedding, ModelId
 
 PROFILE_VERSION = 1
@@ -169,7 +169,7 @@ def load_profile(
     norm = float(np.linalg.norm(vector))
     if not np.isfinite(norm) or abs(norm - 1.0) > 1e-3:
         raise ProfileError(f"{path}: not a unit vector (length {norm:.3g}); enroll again")
-    return OwnerReference(vector, content.speech_s, model, "enrolment")
+    return OwnerReference(vector, content.speech_s, model, ENROLMENT)
 
 
 def _stored(path: Path) -> _File | _SealedFile:

@@ -17,6 +17,7 @@ import torch
 from gate import grammar
 from gate.actions import ActionKind, AnswerAction, MuteAction, PardonAction, ToolAction
 from models.training.policy.learner import Example, Learner
+from models.training.policy.processes import Processes, share
 
 _FORMS = {
     ActionKind.MUTE: grammar.MUTE,
@@ -101,6 +102,13 @@ def summary(found: Sequence[Outcome]) -> dict[str, float]:
     out["tool"] = sum(tools) / max(1, len(tools))
     out["loss"] = -sum(outcome.target_logprob for outcome in found) / max(1, len(found))
     return out
+
+
+def measure(
+    learner: Learner, examples: Sequence[Example], tools: Sequence[str], processes: Processes, size: int = 16
+) -> dict[str, float]:
+    """The summary over all processes, each of which takes its share of the rows. Arguments as ``outcomes``."""
+    return summary(processes.gather(list(outcomes(learner, share(examples, processes), tools, size))))
 
 
 def _whole(learner: Learner, batch: Sequence[Example], texts: Sequence[str]) -> list[float]:

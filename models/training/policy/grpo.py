@@ -18,7 +18,7 @@ import torch
 from gate import grammar
 from gate.actions import ActionKind, AnswerAction, MuteAction, PardonAction, ToolAction, Unparseable
 from models.training.policy.checkpoints import Checkpoints
-from models.training.policy.evaluate import action_kind, outcomes, summary
+from models.training.policy.evaluate import action_kind, measure
 from models.training.policy.learner import Example, Learner, Sampled
 from models.training.policy.processes import ALONE, Processes, share
 from models.training.progress import steps
@@ -191,6 +191,7 @@ def train(
     optimiser = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=0.0)
     processes.align(parameters)
     done = checkpoints.restore(learner, optimiser)
+    measured: dict[str, float] = {}
     numbers = range(done, settings.updates)
     for number in numbers if processes.rank else steps(numbers, "updates", len(numbers)):
         random = np.random.default_rng([settings.seed, number])
@@ -216,13 +217,15 @@ def train(
         rewards = processes.gather([_named(rollout) for group in groups for rollout in group])
         entry: dict[str, float] = {"update": number + 1, "loss": total, "groups": kept, **_means(rewards)}
         if last or (number + 1) % settings.evaluate_updates == 0:
-            entry |= {f"dev {name}": value for name, value in _measure(learner, dev_rows, tools, processes).items()}
+            measured = measure(learner, dev_rows, tools, processes)
+            entry |= {f"dev {name}": value for name, value in measured.items()}
             if not processes.rank:
                 print(", ".join(f"{name} {value:.3f}" for name, value in entry.items()), flush=True)
         checkpoints.log(entry)
         if last or (number + 1) % settings.checkpoint_updates == 0:
             checkpoints.save(learner, optimiser, number + 1)
-    return _measure(learner, dev_rows, tools, processes)
+    # The last update was measured in the loop, unless the run had already ended.
+    return measured or measure(learner, dev_rows, tools, processes)
 
 
 def _drawn(
@@ -237,10 +240,6 @@ def _drawn(
     else:
         prompts = pairs[int(random.integers(len(pairs)))]
     return prompts, int(random.integers(2**31))
-
-
-def _measure(learner: Learner, rows: Sequence[Example], tools: Sequence[str], processes: Processes) -> dict[str, float]:
-    return summary(processes.gather(list(outcomes(learner, share(rows, processes), tools))))
 
 
 def _named(rollout: Rollout) -> tuple[str, float]:

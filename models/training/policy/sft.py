@@ -10,7 +10,7 @@ import torch
 
 from models.training.policy.batches import updates as drawn_updates
 from models.training.policy.checkpoints import Checkpoints
-from models.training.policy.evaluate import outcomes, summary
+from models.training.policy.evaluate import measure
 from models.training.policy.learner import Example, Learner
 from models.training.policy.processes import ALONE, Processes, share
 from models.training.progress import steps
@@ -91,6 +91,7 @@ def train(
     optimiser = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
     processes.align(parameters)
     done = checkpoints.restore(learner, optimiser)
+    measured: dict[str, float] = {}
     numbers = range(done, len(updates))
     for number in numbers if processes.rank else steps(numbers, "updates", len(numbers)):
         epoch, update = updates[number]
@@ -105,7 +106,7 @@ def train(
         entry |= {"train_loss": loss, "first_token_loss": first}
         if last or (number + 1) % settings.evaluate_updates == 0:
             learner.train(False)
-            measured = _measure(learner, dev_rows, tools, settings.batch, processes)
+            measured = measure(learner, dev_rows, tools, processes, settings.batch)
             entry |= {f"dev {name}": value for name, value in measured.items()}
             if not processes.rank:
                 print(", ".join(f"{name} {value:.3f}" for name, value in entry.items()), flush=True)
@@ -113,7 +114,8 @@ def train(
         if last or (number + 1) % settings.checkpoint_updates == 0:
             checkpoints.save(learner, optimiser, number + 1)
     learner.train(False)
-    return _measure(learner, dev_rows, tools, settings.batch, processes)
+    # The last update was measured in the loop, unless the run had already ended.
+    return measured or measure(learner, dev_rows, tools, processes, settings.batch)
 
 
 def rate(number: int, updates: int, warm_up: float) -> float:
@@ -123,12 +125,6 @@ def rate(number: int, updates: int, warm_up: float) -> float:
         return (number + 1) / rising
     along = (number - rising) / max(1, updates - rising)
     return 0.1 + 0.45 * (1.0 + math.cos(math.pi * along))
-
-
-def _measure(
-    learner: Learner, rows: Sequence[Example], tools: Sequence[str], size: int, processes: Processes
-) -> dict[str, float]:
-    return summary(processes.gather(list(outcomes(learner, share(rows, processes), tools, size))))
 
 
 def _update(
